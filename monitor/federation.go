@@ -68,13 +68,14 @@ func (r *Replicator) Type() (Type, bool) { return ReplicatedType(r.APIVersion, r
 
 // ReplicatedType returns the type of that name in files, where it may be replicated: sources themselves may not,
 // since a copy of one would have clusters copy from each other without anybody having said so, and no description of
-// a database, which is this cluster's own.
+// a database or of a provider of logins, which are this cluster's own.
 func ReplicatedType(version, kind string) (Type, bool) {
 	for _, t := range Types {
 		named := t.Kind == kind && t.APIVersion == version ||
 			t.Name == "entities" && kind == "Entity" && version == "core/v2" ||
 			t.Name == "providers" && version == "secrets/v1" && kind == "VaultProvider"
-		if named && t.APIVersion != "" && t.APIVersion != "store/v1" && t.APIVersion != federationAPI {
+		if named && t.APIVersion != "" && t.APIVersion != "store/v1" && t.APIVersion != federationAPI &&
+			t.Name != "authproviders" {
 			return t, true
 		}
 	}

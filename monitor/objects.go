@@ -15,6 +15,7 @@ type Type struct {
 var Types = []Type{
 	{"apikeys", "APIKey", "core/v2", false, func() Object { return new(APIKey) }},
 	{"assets", "Asset", "core/v2", true, func() Object { return new(Asset) }},
+	{"authproviders", "oidc", "authentication/v2", false, func() Object { return new(AuthProvider) }},
 	{"checks", "CheckConfig", "core/v2", true, func() Object { return new(CheckConfig) }},
 	{"clusterrolebindings", "ClusterRoleBinding", "core/v2", false, func() Object { return new(ClusterRoleBinding) }},
 	{"clusterroles", "ClusterRole", "core/v2", false, func() Object { return new(ClusterRole) }},

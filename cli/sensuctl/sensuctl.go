@@ -65,6 +65,7 @@ type Entry struct {
 func (s *Ctl) Commands() []Entry {
 	list := []Entry{
 		{"configure", "Initialize the configuration and log in", s.configure},
+		{"login", "Log in at an OpenID provider", s.browse},
 		{"config", "Show or change the active configuration", s.config},
 		{"logout", "End the login of the active configuration", s.logout},
 		{"create", "Create or replace resources from files or stdin", s.create},

@@ -20,6 +20,9 @@ var types = []kind{
 		Global: true, Columns: "Name=metadata.name,Username=username,Created At=created_at"},
 	{Command: "asset", Plural: "assets", Short: "assets", API: "core/v2", Type: "Asset", Path: "core/v2/assets",
 		Columns: "Name=metadata.name,URL=url,Hash=sha512"},
+	{Command: "auth", Plural: "authentication providers", Short: "authproviders", API: "authentication/v2", Type: "oidc",
+		Path: "enterprise/authentication/v2/authproviders", Global: true,
+		Columns: "Name=metadata.name,Type=type,Server=spec.server,Client ID=spec.client_id"},
 	{Command: "check", Plural: "checks", Short: "checks", API: "core/v2", Type: "CheckConfig", Path: "core/v2/checks",
 		Columns: "Name=metadata.name,Command=command,Interval=interval,Cron=cron,Timeout=timeout,TTL=ttl," +
 			"Subscriptions=subscriptions,Handlers=handlers,Assets=runtime_assets,Publish?=publish,Stdin?=stdin"},

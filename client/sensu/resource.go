@@ -113,6 +113,7 @@ var places = map[string]place{
 	"core/v2.TessenConfig":              {path: "core/v2/tessen", name: func(*Resource) string { return "" }},
 	"core/v2.User":                      {path: "core/v2/users", name: specName("username")},
 	"core/v3.EntityConfig":              {path: "core/v3/entity-configs", scoped: true},
+	"authentication/v2.oidc":            {path: "enterprise/authentication/v2/authproviders"},
 	"federation/v1.Cluster":             {path: "enterprise/federation/v1/clusters"},
 	"federation/v1.EtcdReplicator":      {path: "enterprise/federation/v1/etcd-replicators"},
 	"pipeline/v1.TCPStreamHandler":      {path: "enterprise/pipeline/v1/tcp-stream-handlers", scoped: true},

@@ -115,3 +115,17 @@ func (b *Pendings) Take(state string, now time.Time) *Pending {
 	}
 	return p
 }
+
+// Look gives the login of a state as it waits, and leaves it; nil where there is none, or its time is over.
+func (b *Pendings) Look(state string, now time.Time) *Pending {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.kept[state]
+	if e == nil {
+		return nil
+	}
+	if p := e.Value.(*begun).Pending; now.Sub(p.At) < pendingFor {
+		return p
+	}
+	return nil
+}

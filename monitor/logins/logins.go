@@ -6,6 +6,10 @@
 // copy. So does logging out, at once and on every server; a session ends too when its user is disabled or has a new
 // password.
 //
+// Who was named by an OpenID provider is no stored user: the tokens themselves say the name and the groups (holder.go).
+// Such a session ends RefreshTime after its login, however often it was refreshed, and when the provider is deleted or
+// names people in another way.
+//
 // Records are bounded: they go some time after their session has ended, and beyond MaxRecords, or MaxUserRecords of
 // one user, no session is refreshed, which makes its user log in again. One user's do not keep others from theirs.
 package logins
@@ -14,8 +18,6 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -44,6 +46,11 @@ const MaxUserRecords = 1000
 
 // ErrWrong is the answer to a token that does not hold, of kind Denied.
 var ErrWrong = errkind.New(errkind.Denied, "invalid token")
+
+// ErrStored is the answer to a person whom a provider gives the name of a stored user, of kind Denied: whoever chooses
+// a name at the provider would be that user.
+var ErrStored = errkind.New(errkind.Denied, "a stored user has the name that the provider gives this person: set the "+
+	"provider's username_prefix")
 
 // Config of Logins.
 type Config struct {
@@ -86,7 +93,8 @@ type claims struct {
 	Session  string    `json:"session_id"`
 	Use      string    `json:"use,omitempty"` // of refresh tokens
 	Turn     uint64    `json:"turn,omitempty"`
-	Password string    `json:"pwd,omitempty"` // tells one password of the user from another
+	Password string    `json:"pwd,omitempty"`   // tells one password of the user from another
+	Until    int64     `json:"until,omitempty"` // Unix seconds: when the session is over; 0 goes on by refreshing
 }
 
 type provider struct {
@@ -149,36 +157,36 @@ func (l *Logins) Issue(ctx context.Context, who monitor.Caller, issuer string) (
 	if user == nil {
 		return Tokens{}, ErrWrong
 	}
+	return l.begin(ctx, ofUser(user), issuer)
+}
+
+func (l *Logins) begin(ctx context.Context, h *holder, issuer string) (Tokens, error) {
 	own, err := l.own(ctx, true)
 	if err != nil {
 		return Tokens{}, err
 	}
-	return l.tokens(own, user, issuer, uuid.NewString(), 0)
+	return l.tokens(own, h, issuer, uuid.NewString(), 0)
 }
 
-func (l *Logins) tokens(own *jwks.Own, user *monitor.User, issuer, session string, turn uint64) (t Tokens, err error) {
+func (l *Logins) tokens(own *jwks.Own, h *holder, issuer, session string, turn uint64) (t Tokens, err error) {
 	now := l.cfg.Now()
-	t.Expires = now.Add(AccessTime).Unix()
+	t.Expires = h.atMost(now.Add(AccessTime).Unix())
 	access := claims{
-		Subject: user.Username, ID: uuid.NewString(), Expires: t.Expires, Issuer: issuer, Groups: user.Groups,
-		Session:  session,
-		Provider: &provider{ID: "basic", Type: "basic", UserID: user.Username}, Password: passwordMark(user, session),
+		Subject: h.User, ID: uuid.NewString(), Expires: t.Expires, Issuer: issuer, Groups: h.Groups,
+		Session: session, Provider: &h.provider, Password: h.mark(session), Until: h.until,
 	}
 	if t.Access, err = own.Sign(access); err != nil {
 		return Tokens{}, err
 	}
-	t.Refresh, err = own.Sign(claims{
-		Subject: user.Username, ID: uuid.NewString(), Expires: now.Add(RefreshTime).Unix(), Session: session,
-		Use: useRefresh, Turn: turn, Password: passwordMark(user, session),
-	})
+	refresh := claims{
+		Subject: h.User, ID: uuid.NewString(), Expires: h.atMost(now.Add(RefreshTime).Unix()), Session: session,
+		Use: useRefresh, Turn: turn, Password: h.mark(session), Until: h.until,
+	}
+	if h.until != 0 { // nothing is stored of who that is
+		refresh.Groups, refresh.Provider = h.Groups, &h.provider
+	}
+	t.Refresh, err = own.Sign(refresh)
 	return t, err
-}
-
-// passwordMark changes with the user's password, and says nothing about it: it is different for each session.
-func passwordMark(u *monitor.User, session string) string {
-	mac := hmac.New(sha256.New, []byte(u.PasswordHash))
-	mac.Write([]byte(session))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:9])
 }
 
 // user returns who may log in; nil is nobody.
@@ -197,41 +205,63 @@ func (l *Logins) record(session string) *objects.Item {
 	return l.cfg.Resources.View().Get("logins", "", session)
 }
 
-// valid reads a token of ours whose user and session are what they were. late accepts one whose time is over.
-func (l *Logins) valid(token string, late bool) (c claims, user *monitor.User, err error) {
+// valid reads a token of ours whose holder and session are what they were. late accepts one whose time is over.
+func (l *Logins) valid(token string, late bool) (c claims, h *holder, err error) {
 	own, err := l.own(context.Background(), false)
 	if err != nil {
 		return c, nil, err
 	}
-	if own.Check(token, &c) != nil || !late && l.cfg.Now().Unix() >= c.Expires {
+	now := l.cfg.Now().Unix()
+	if own.Check(token, &c) != nil || !late && now >= c.Expires || c.Until != 0 && now >= c.Until {
 		return c, nil, ErrWrong
 	}
-	if user = l.user(c.Subject); user == nil || !hmac.Equal([]byte(c.Password), []byte(passwordMark(user, c.Session))) {
+	if h = l.holder(&c); h == nil || !hmac.Equal([]byte(c.Password), []byte(h.mark(c.Session))) {
 		return c, nil, ErrWrong
 	}
 	if item := l.record(c.Session); item != nil && item.Object().(*monitor.Login).Ended {
 		return c, nil, ErrWrong
 	}
-	return c, user, nil
+	return c, h, nil
 }
 
 // Check returns whose an access token is, with the groups that the user is in now. Errors: ErrWrong.
 func (l *Logins) Check(access string) (monitor.Caller, error) {
-	c, user, err := l.valid(access, false)
+	c, h, err := l.valid(access, false)
 	if err != nil || c.Use != "" {
 		return monitor.Caller{}, ErrWrong
 	}
-	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
+	return h.Caller, nil
 }
 
 // Holds is Check for what goes on longer than an access token is good for: it holds as long as the session may, until
 // that was ended. Errors: ErrWrong.
 func (l *Logins) Holds(access string) (monitor.Caller, error) {
-	c, user, err := l.valid(access, true)
-	if err != nil || c.Use != "" || l.cfg.Now().Unix() >= c.Expires+int64(RefreshTime/time.Second) {
-		return monitor.Caller{}, ErrWrong
+	_, h, err := l.lasting(access)
+	if err != nil {
+		return monitor.Caller{}, err
 	}
-	return monitor.Caller{User: user.Username, Groups: user.Groups}, nil
+	return h.Caller, nil
+}
+
+// Again gives a session that Holds a token of now, without a write. Errors: ErrWrong.
+func (l *Logins) Again(ctx context.Context, access string) (Tokens, error) {
+	c, h, err := l.lasting(access)
+	if err != nil {
+		return Tokens{}, err
+	}
+	own, err := l.own(ctx, true)
+	if err != nil {
+		return Tokens{}, err
+	}
+	return l.tokens(own, h, "", c.Session, 0)
+}
+
+func (l *Logins) lasting(access string) (claims, *holder, error) {
+	c, h, err := l.valid(access, true)
+	if err != nil || c.Use != "" || l.cfg.Now().Unix() >= c.Expires+int64(RefreshTime/time.Second) {
+		return c, nil, ErrWrong
+	}
+	return c, h, nil
 }
 
 // Refresh takes both tokens of a session, of which access may have expired, to new ones. Errors: ErrWrong;
@@ -241,7 +271,7 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 	if err != nil || a.Use != "" {
 		return Tokens{}, ErrWrong
 	}
-	c, user, err := l.valid(refresh, false)
+	c, h, err := l.valid(refresh, false)
 	if err != nil || c.Use != useRefresh || c.Session != a.Session || c.Subject != a.Subject {
 		return Tokens{}, ErrWrong
 	}
@@ -258,10 +288,10 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 		}
 	} else if c.Turn != 0 {
 		return Tokens{}, ErrWrong // its record went: its session is over
-	} else if err := l.room(user.Username); err != nil {
+	} else if err := l.room(h.User); err != nil {
 		return Tokens{}, err
 	}
-	next := &monitor.Login{ID: c.Session, Turn: c.Turn + 1, User: user.Username,
+	next := &monitor.Login{ID: c.Session, Turn: c.Turn + 1, User: h.User,
 		Expires: l.cfg.Now().Add(RefreshTime).Unix()}
 	switch err := l.write(ctx, op, next); {
 	case errors.Is(err, objects.ErrPrecondition), errkind.Is(err, errkind.Conflict):
@@ -270,7 +300,7 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 	case err != nil:
 		return Tokens{}, err
 	}
-	return l.tokens(own, user, issuer, c.Session, next.Turn)
+	return l.tokens(own, h, issuer, c.Session, next.Turn)
 }
 
 // End ends the session of both tokens. Errors: ErrWrong; those of resources.Write.

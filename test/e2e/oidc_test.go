@@ -205,11 +205,13 @@ func TestPageLoginAtAMethodOfTheCatalog(t *testing.T) {
 }
 
 // TestLoginsAtAProviderOfTheCatalog: an auth method of type oidc gives tokens to people, through the page, through the
-// command line of both names, and through that of the jobs plane, and the provider's secret stays with the servers.
+// command line of both names, and through that of the jobs plane (nomadlogin_test.go), and the provider's secret stays
+// with the servers. The monitor's providers are tried at the same server (monitorlogin_test.go).
 func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 	p := jwkstest.New(t, "RS256").Provider("corbel", "shared secret")
 	p.Info = map[string]any{"sub": "ann", "team": "people"}
 	d := newDev(t, "--hcl", `acl { default_policy = "deny" }`)
+	jobs := openJobsDoor(t, d.ports[6], p)
 	d.start()
 	type object map[string]any
 	for _, w := range []struct {
@@ -294,18 +296,10 @@ func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 		t.Errorf("the command line's token is %s, %v", self, err)
 	}
 	// The jobs plane's login, which names no method: it is by the default one.
-	nomad := func(token string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), append([]string{"nomad"}, args...)...)
-		cmd.Env = append(os.Environ(), fmt.Sprint("NOMAD_ADDR=http://127.0.0.1:", d.ports[6]), "NOMAD_TOKEN="+token)
-		return cmd
+	token := jobs.login(map[string]any{})
+	if self := jobs.run(token, "acl", "token", "self"); !strings.Contains(self, "people") {
+		t.Errorf("its token is %s", self)
 	}
-	said := throughBrowser(t, p, nomad("", "login", "-no-browser", "-oidc-callback-addr=localhost:0"))
-	found := regexp.MustCompile(`Secret ID +=\s+(\S+)`).FindStringSubmatch(said)
-	if len(found) < 2 {
-		t.Fatalf("the login prints %q", said)
-	}
-	if self, err := nomad(found[1], "acl", "token", "self").CombinedOutput(); err != nil ||
-		!strings.Contains(string(self), "people") {
-		t.Errorf("its token is %s, %v", self, err)
-	}
+	jobs.whole()
+	monitorLogins(t, d, p, do)
 }

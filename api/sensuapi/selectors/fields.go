@@ -83,6 +83,7 @@ var Fields = map[string]fieldSet{
 		"role_ref.type": field(func(o *monitor.ClusterRoleBinding) string { return o.RoleRef.Type }),
 	}),
 	"tcp-stream-handlers": named("tcp_stream_handler", nil),
+	"authproviders":       named("authprovider", nil),
 	"etcd-replicators":    named("etcd_replicator", nil), "clusters": named("cluster", nil),
 	"provider": named("provider", nil), "providers": named("provider", nil),
 	"secrets": named("secret", fieldSet{"provider": field(func(o *monitor.SecretSource) string { return o.Provider })}),

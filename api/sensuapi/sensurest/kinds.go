@@ -65,6 +65,9 @@ func makeKinds() (out []*kind) {
 		case "providers":
 			k.show = func(_ *request, o monitor.Object) (any, error) { return o.(*monitor.Provider).Shown(), nil }
 			k.admit = admitProvider
+		case "authproviders":
+			k.show = func(_ *request, o monitor.Object) (any, error) { return o.(*monitor.AuthProvider).Shown(), nil }
+			k.admit = admitAuthProvider
 		case "checks":
 			k.serve = by(checks.one)
 		case "namespaces":
@@ -79,6 +82,14 @@ func makeKinds() (out []*kind) {
 func admitProvider(_ *request, old, o monitor.Object) error {
 	if former, ok := old.(*monitor.Provider); ok {
 		o.(*monitor.Provider).Keep(former)
+	}
+	return nil
+}
+
+// admitAuthProvider keeps a secret that came back as it was shown.
+func admitAuthProvider(_ *request, old, o monitor.Object) error {
+	if former, ok := old.(*monitor.AuthProvider); ok {
+		o.(*monitor.AuthProvider).Keep(former)
 	}
 	return nil
 }

@@ -10,10 +10,12 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/api/sensuapi/sensurest"
+	"corbel.dev/corbel/api/sensuapi/ssorows"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/script"
+	"corbel.dev/corbel/monitor/sso"
 )
 
 // handler answers on the API's port.
@@ -29,6 +31,7 @@ func (m *Plane) handler() (http.Handler, error) {
 		mux.Handle(path, open)
 	}
 	mux.Handle("/", m.whenUp(rest))
+	mux.Handle(ssorows.Below, m.whenUp(ssorows.New(m.Web.sso, m.d.Log)))
 	mux.HandleFunc(initPath, m.serveInit)
 	mux.HandleFunc("GET /api/corbel/v1/events/stored", m.serveStored)
 	return mux, nil
@@ -41,6 +44,7 @@ func (m *Plane) rest() (http.Handler, error) {
 		return nil, err
 	}
 	m.Web.logins, m.Web.users = l, m.users
+	m.Web.sso = sso.New(sso.Config{Resources: m.Group.Resources, Logins: l, Now: m.d.Clock.Now})
 	cfg := &m.d.Cfg.Monitor
 	return sensurest.New(sensurest.Config{
 		Resources: m.Group.Resources, Users: m.users, Logins: l, Events: m.Events.Router, Follow: m.Events.Follow,

@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor/logins"
+	"corbel.dev/corbel/monitor/sso"
 	"corbel.dev/corbel/monitor/users"
 )
 
@@ -15,6 +16,7 @@ type Web struct {
 	API    http.Handler
 	logins *logins.Logins
 	users  *users.Users
+	sso    *sso.SSO
 }
 
 // Login begins a session of a user by a password. from is whose turn it is in the queue of password checks.
@@ -48,11 +50,7 @@ func (w *Web) Authorize(r *http.Request, session string) error {
 		r.Header.Set("Authorization", "Key "+key)
 		return nil
 	}
-	who, err := w.logins.Holds(session)
-	if err != nil {
-		return err
-	}
-	t, err := w.logins.Issue(r.Context(), who, "")
+	t, err := w.logins.Again(r.Context(), session)
 	if err != nil {
 		return err
 	}

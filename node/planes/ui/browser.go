@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,10 +16,11 @@ import (
 	"corbel.dev/corbel/node/planes/ui/secretlogin"
 )
 
-// browsers log people in at the providers of both planes: those of the secrets plane, and the auth methods of type
-// oidc of the catalog. It is safe for concurrent use.
+// browsers log people in at the providers of all planes: those of the secrets plane, the auth methods of type oidc of
+// the catalog, which are the jobs plane's too, and the providers of the monitor. It is safe for concurrent use.
 type browsers struct {
 	secretlogin.Providers
+	monitor monitorProviders // nil where it is not here
 
 	mu   sync.Mutex
 	at   time.Time // of list
@@ -38,7 +40,7 @@ func backTo(origin string) string { return origin + "/ui/oidc/callback" }
 
 // Methods implements uiapi.Browser.
 func (b *browsers) Methods(r *http.Request) []uiapi.Method {
-	return append(append([]uiapi.Method{}, b.ofCatalog(r)...), b.Providers.Methods(r)...)
+	return slices.Concat([]uiapi.Method{}, b.ofCatalog(r), b.Providers.Methods(r), b.ofMonitor())
 }
 
 func (b *browsers) ofCatalog(r *http.Request) []uiapi.Method {
@@ -63,6 +65,9 @@ func (b *browsers) ofCatalog(r *http.Request) []uiapi.Method {
 
 // Begin implements uiapi.Browser.
 func (b *browsers) Begin(r *http.Request, v *uiapi.Visit) (address, state string, err error) {
+	if address, state, ok, err := b.beginAtMonitor(r, v); ok {
+		return address, state, err
+	}
 	name, ok := strings.CutPrefix(v.Method, atCatalog)
 	if !ok {
 		return b.Providers.Begin(r, v)
@@ -82,6 +87,9 @@ func (b *browsers) Begin(r *http.Request, v *uiapi.Visit) (address, state string
 
 // End implements uiapi.Browser.
 func (b *browsers) End(r *http.Request, method, state, code, nonce string) (uiapi.Person, error) {
+	if p, ok, err := b.endAtMonitor(r, method, state, code, nonce); ok {
+		return p, err
+	}
 	name, ok := strings.CutPrefix(method, atCatalog)
 	if !ok {
 		return b.Providers.End(r, method, state, code, nonce)

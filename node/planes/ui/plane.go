@@ -70,9 +70,13 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	u.ask = planeasker.Asker{Planes: u.planes()}
 	u.dcs = datacenters{ask: &u.ask, far: &u.far, own: d.Cfg.Node.Datacenter}
 	u.clusters = clusters{ask: &u.ask, far: &u.far, web: u.monitor, http: farClient(), own: u.dcs.own, now: d.Clock.Now}
+	in := &browsers{Providers: secretlogin.Providers{Ask: &u.ask}}
+	if u.monitor != nil {
+		in.monitor = u.monitor
+	}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Keep: kept(d), Login: u.login, Open: u.open, Topics: u.topics(),
 		Search: u.search, Planes: u.ask.Planes, About: u.about,
-		Browser: &browsers{Providers: secretlogin.Providers{Ask: &u.ask}}, Leave: leave(&u.ask)})
+		Browser: in, Leave: leave(&u.ask)})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
