@@ -72,14 +72,15 @@ type Entry struct {
 
 // Of is the entry that a configuration asks for; nil is none. It takes the stanza's keys. Errors name the key.
 func Of(cfg *vaultconf.Config, getenv func(string) string) (*Entry, error) {
-	for _, b := range cfg.Registrations {
-		e, err := read(b.Keys, getenv)
-		if err != nil {
-			return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
-		}
-		return e, nil
+	if len(cfg.Registrations) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	b := cfg.Registrations[0] // there is one at most
+	e, err := read(b.Keys, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
+	}
+	return e, nil
 }
 
 func read(k *vaultconf.Keys, getenv func(string) string) (*Entry, error) {
