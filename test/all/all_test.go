@@ -142,6 +142,8 @@ func TestSettle(t *testing.T) {
 		{"a data race", []failure{{module + "node", "A", "WARNING: DATA RACE"}}, 1, 0},
 		{"a race beside a late one", []failure{{module + "node", "A/x", "too late"},
 			{module + "node", "A/y", "WARNING: DATA RACE"}}, 1, 1},
+		{"a lost write", []failure{{module + "node", "A", "key 7 was acknowledged and is gone"}}, 1, 0},
+		{"a bench that shows its metrics", []failure{{module + "node", "A", `"mesh.acknowledged.clusters.count": 50`}}, 0, 1},
 		{"a history", []failure{{module + "test/fault", "A", "too late"}}, 1, 0},
 		{"too many", []failure{{module + "a", "A", ""}, {module + "b", "A", ""}, {module + "c", "A", ""},
 			{module + "d", "A", ""}}, 1, 3},
