@@ -67,7 +67,6 @@ func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []by
 
 // commitRing stores a ring, with operations encrypted under it and plain ones, and puts it to use.
 func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, plain, ops []storage.Op) error {
-	used := r.active.encryptions() // at least so many are in the record
 	record, err := r.sealed()
 	if err != nil {
 		return err
@@ -77,7 +76,6 @@ func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, 
 		return err // the ring in use stays; after an unknown outcome Reload finds out
 	}
 	b.ring.Store(r) // before anybody can commit under it
-	r.active.stored.Store(used)
 	return nil
 }
 
@@ -142,33 +140,9 @@ func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, p
 		plain, ops...)
 }
 
-// Rotation is the rule by which terms begin by themselves.
-func (b *Barrier) Rotation() (Rotation, error) {
-	r := b.ring.Load()
-	if r == nil {
-		return Rotation{}, ErrSealed
-	}
-	return r.rotation, nil
-}
-
-// SetRotation gives another rule.
-func (b *Barrier) SetRotation(ctx context.Context, epoch storage.Epoch, rule Rotation) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.with(rule), nil }, nil)
-}
-
-// Tend begins a new term where the rule asks for one, and tells so; else it stores how often the key was used, where
-// that has changed.
-func (b *Barrier) Tend(ctx context.Context, epoch storage.Epoch) (rotated bool, err error) {
-	r := b.ring.Load()
-	switch {
-	case r == nil:
-		return false, ErrSealed
-	case r.due(b.now()):
-		return true, b.Rotate(ctx, epoch)
-	case r.active.encryptions() == r.active.stored.Load():
-		return false, nil
-	}
-	return false, b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil }, nil)
+// SaveCounts stores how often each key was used.
+func (b *Barrier) SaveCounts(ctx context.Context, epoch storage.Epoch) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil }, nil)
 }
 
 func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), plain []storage.Op,

@@ -228,69 +228,11 @@ func TestSealUnderTraffic(t *testing.T) {
 		case 1:
 			must(t, b.Rotate(t.Context(), 0))
 		case 2:
-			_, err := b.Tend(t.Context(), 0)
-			must(t, err)
+			must(t, b.SaveCounts(t.Context(), 0))
 		}
 	}
 	cancel()
 	wg.Wait()
-}
-
-// A key ends by number and by age, and what is counted survives the process.
-func TestTermsBeginByTheRule(t *testing.T) {
-	ctx, now := t.Context(), time.Now()
-	under := memstore.New()
-	b := New(under, func() time.Time { return now })
-	must(t, b.Initialize(ctx, 0, root, nil))
-	if rule, err := b.Rotation(); err != nil || rule != (Rotation{MaxOperations: MostOperations}) {
-		t.Errorf("at first: %+v, %v", rule, err)
-	}
-	tend := func(want bool, what string) {
-		t.Helper()
-		if rotated, err := b.Tend(ctx, 0); err != nil || rotated != want {
-			t.Errorf("%s: rotated %v, %v", what, rotated, err)
-		}
-	}
-	must(t, b.SetRotation(ctx, 0, Rotation{MaxOperations: 3, Interval: LeastInterval}))
-	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a", []byte("1"))}))
-	tend(false, "one encryption")
-	again := New(under, func() time.Time { return now })
-	must(t, again.Unseal(ctx, root))
-	if st, err := again.Status(); err != nil || st.Encryptions != 1 {
-		t.Errorf("another process: %+v, %v", st, err)
-	}
-	b = again
-	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a", []byte("2")), storage.Put("b", []byte("3"))}))
-	tend(true, "three encryptions")
-	tend(false, "at once again")
-	now = now.Add(LeastInterval)
-	tend(true, "after a day")
-	if st, err := b.Status(); err != nil || st.Term != 3 {
-		t.Errorf("%+v, %v: want the third term", st, err)
-	}
-	must(t, b.SetRotation(ctx, 0, Rotation{MaxOperations: 3, Interval: LeastInterval, Disabled: true}))
-	now = now.Add(2 * LeastInterval)
-	tend(false, "turned off")
-	writes := 0
-	counted := New(countingCommits{under, &writes}, func() time.Time { return now })
-	must(t, counted.Unseal(ctx, root))
-	if _, err := counted.Tend(ctx, 0); err != nil || writes != 0 {
-		t.Errorf("nothing was encrypted: %d commits, %v", writes, err)
-	}
-	b.Seal()
-	if _, err := b.Tend(ctx, 0); !errors.Is(err, ErrSealed) {
-		t.Errorf("sealed: %v", err)
-	}
-}
-
-type countingCommits struct {
-	storage.Backend
-	n *int
-}
-
-func (c countingCommits) Commit(ctx context.Context, e storage.Epoch, ops []storage.Op) error {
-	*c.n++
-	return c.Backend.Commit(ctx, e, ops)
 }
 
 // FuzzOpen: stored bytes never panic and never open unless they are what was sealed.

@@ -38,7 +38,6 @@ type key struct {
 	nonces    atomic.Pointer[nonces]
 	before    uint64        // encryptions of earlier lives of the process, as last saved
 	count     atomic.Uint64 // of this one
-	stored    atomic.Uint64 // of both, as last saved
 }
 
 // nonces are 2^32 nonces behind a random prefix: counted, so that they are not
@@ -62,7 +61,6 @@ func newKey(term uint32, value []byte, installed time.Time, before uint64) (*key
 	}
 	k := &key{term: term, value: value, installed: installed, aead: aead, before: before}
 	k.nonces.Store(drawNonces())
-	k.stored.Store(before)
 	return k, nil
 }
 
