@@ -55,7 +55,7 @@ func mockJob(id string, count int) string {
 // awaitRunning waits until a job's allocations run, as the API of a member says.
 func (m *testMember) awaitRunning(id string, count int) {
 	m.t.Helper()
-	polltest.NoError(m.t, time.Minute, func() error {
+	polltest.NoError(m.t, polltest.Deadline, func() error {
 		text, err := m.nomad("GET", "/v1/job/"+id+"/summary", "")
 		if err != nil {
 			return err
