@@ -95,13 +95,19 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) Reply
 		return Reply{Err: err, Outcome: unanswered(connected)}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	if err == nil && len(answer) > mostAnswer {
+		err = fmt.Errorf("%s: an answer of more than %d bytes", path, mostAnswer)
+	}
 	if err != nil {
 		return Reply{Err: err, Header: resp.Header, Outcome: history.Unknown}
 	}
 	return Reply{Status: resp.StatusCode, Body: answer, Header: resp.Header,
 		Outcome: classify(resp.StatusCode, string(answer))}
 }
+
+// mostAnswer bounds an answer: a list of 53,000 allocations has more than 64 MiB.
+const mostAnswer = 512 << 20
 
 // unanswered judges a request without an answer: without a connection nothing
 // was sent, with one nobody knows. A connection that was kept from before counts
