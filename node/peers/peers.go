@@ -266,13 +266,9 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 	if err != nil || p == nil || p.State == peering.Deleting {
 		return err
 	}
-	if p.State != peering.Terminated && p.PeerID != "" {
-		p.State, p.DeletedAt = peering.Deleting, m.cfg.Clock.Now().UTC()
-		return m.put(ctx, p)
-	}
-	// Nobody is to be told: a token that was never used, or a peer that went first.
+	told := p.State == peering.Terminated || p.PeerID == "" // or there is nobody: a token that was never used
 	p.State, p.DeletedAt = peering.Deleting, m.cfg.Clock.Now().UTC()
-	if err := m.put(ctx, p); err != nil {
+	if err := m.put(ctx, p); err != nil || !told {
 		return err
 	}
 	if p, err = peering.Named(m.cfg.Catalog.State(), name); err != nil || p == nil || p.State != peering.Deleting {

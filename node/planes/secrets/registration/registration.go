@@ -8,6 +8,7 @@ package registration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -104,7 +105,7 @@ func read(k *vaultconf.Keys, getenv func(string) string) (*Entry, error) {
 	if ssl, _ := strconv.ParseBool(getenv("CONSUL_HTTP_SSL")); ssl {
 		scheme = "https"
 	}
-	address := k.String("address", or(getenv("CONSUL_HTTP_ADDR"), "127.0.0.1:8500"))
+	address := k.String("address", cmp.Or(getenv("CONSUL_HTTP_ADDR"), "127.0.0.1:8500"))
 	if err := e.reach(address, k.String("scheme", scheme), secure); err != nil {
 		return nil, err
 	}
@@ -120,13 +121,6 @@ func read(k *vaultconf.Keys, getenv func(string) string) (*Entry, error) {
 		return nil, nil
 	}
 	return e, nil
-}
-
-func or(s, def string) string {
-	if s == "" {
-		return def
-	}
-	return s
 }
 
 func readTLS(k *vaultconf.Keys) (*tls.Config, error) {
