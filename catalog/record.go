@@ -28,6 +28,7 @@ const (
 	RecordVirtualIP      RecordKind = 17 // Key: service in lower case; Value: ManualIPs
 	RecordPeering        RecordKind = 18 // other clusters; Key: name; Name: ID
 	RecordImported       RecordKind = 19 // Key: peer/service in lower case; Value: what the peer exports of it
+	RecordTrust          RecordKind = 20 // Key: peer; Value: what the peer says of its mesh (catalog/peered)
 
 	RecordKinds = 32 // one more than the highest there may ever be without a new snapshot version
 )

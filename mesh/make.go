@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/statestore"
 )
 
@@ -25,6 +26,14 @@ type Maker struct {
 	Routes func() *gateway.Routes
 	// Names is told that a view was made of the list of all services' names; nil: nobody wants to know.
 	Names func()
+	// Looks is told whose instances a view was made of, beside those of its subject; nil: nobody wants to know.
+	Looks func(service string)
+	// Trust is what a peer has said of its mesh; nil reads it from the State. "" asks for nothing: the view depends on
+	// all peers.
+	Trust func(peer string) *peered.Trust
+	// Imported is a service of a peer, as a State of its own, and the protocol of its proxies; ok tells that the peer
+	// exports it. nil: no peer exports anything.
+	Imported func(peer, service string) (st *statestore.State, protocol string, ok bool)
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 }
@@ -39,6 +48,12 @@ func (m *Maker) get(kind, name string) entry.Entry {
 func (m *Maker) looksAtNames() {
 	if m.Names != nil {
 		m.Names()
+	}
+}
+
+func (m *Maker) looksAt(service string) {
+	if m.Looks != nil {
+		m.Looks(service)
 	}
 }
 
@@ -75,6 +90,7 @@ func (m *Maker) Service(name string) *Service {
 		MeshSettings: MeshSettings{TLS: mesh.TLS, HTTP: mesh.HTTP, ValidateClusters: mesh.ValidateClusters,
 			MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly},
 		OwnRules: name != "*" && m.has(entry.ServiceIntentions, name),
+		Trusted:  m.trusted(name),
 	}
 	if e, ok := m.get(entry.IngressGateway, name).(*entry.Ingress); ok {
 		s.Ingress = e
@@ -112,8 +128,17 @@ func expose(own, all entry.Expose) entry.Expose {
 
 // Rules is who may reach a service; "" stands for all that no intention names.
 func (m *Maker) Rules(service string) *Rules {
-	return &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service),
-		DefaultAllow: m.DefaultAllow}
+	r := &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service),
+		DefaultAllow: m.DefaultAllow, Peers: map[string]string{}}
+	for _, i := range r.Intentions {
+		if i.Peer == "" {
+			continue
+		}
+		if t := m.trust(i.Peer); t != nil {
+			r.Peers[i.Peer] = t.Domain
+		}
+	}
+	return r
 }
 
 // intentions lists those for a destination, if it is one, and those for every one, in the order in which they are
@@ -139,6 +164,13 @@ func (m *Maker) intentions(service string) []Intention {
 // are told as the Problem, and the chain is that of a service without routes: what else
 // holds for the service is kept, and its clients keep a way to it.
 func (m *Maker) Upstream(s Subject) *Upstream {
+	if s.Peer != "" {
+		return m.peers(m.fromPeer(s))
+	}
+	return m.peers(m.upstream(s))
+}
+
+func (m *Maker) upstream(s Subject) *Upstream {
 	u := &Upstream{Name: s.Service, Datacenter: s.Datacenter}
 	r := chain.Request{Service: s.Service, Datacenter: s.Datacenter, TrustDomain: m.TrustDomain, Get: m.get,
 		Protocol: s.Protocol, ConnectTimeout: entry.Duration(s.ConnectTimeout), MeshGateway: s.MeshGateway}

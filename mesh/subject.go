@@ -22,11 +22,12 @@ const (
 	SubjectRules                            // who may reach a service: Rules
 	SubjectInstances                        // the instances of a service without the mesh: Instances
 	SubjectVirtual                          // by which addresses a service is meant: Virtual
+	SubjectPassages                         // what mesh gateways let through: Passages
 )
 
 var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService,
 	"upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances,
-	"virtual": SubjectVirtual}
+	"virtual": SubjectVirtual, "passages": SubjectPassages}
 
 // Subject names a value of the plane. Its text has a fixed number of segments for
 // each kind, with what may hurt escaped, so that one value has one spelling:
@@ -34,19 +35,22 @@ var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "servic
 //	endpoints/<dc>/<service>/<subset>
 //	service/<service>
 //	upstream/<dc>/<service>/<protocol>/<connect timeout in ms>/<gateway mode>
+//	upstream/<dc>/<service>/<protocol>/<connect timeout in ms>/<gateway mode>/<peer>
 //	roots
 //	rules/<service>
 //	instances/<dc>/<service>/<subset>
 //	virtual/<dc>/<service>
+//	passages
 //
 // Segments behind a service may be empty, and that of rules: they are then of all services that no intention names.
-// The last three of an upstream are what the one who calls it sets for itself: they are spelled out, so that all who
-// set the same (nothing, mostly) share one value, and a server needs to know nothing of them.
+// The three behind the service of an upstream are what the one who calls it sets for itself: they are spelled out, so
+// that all who set the same (nothing, mostly) share one value, and a server needs to know nothing of them.
 type Subject struct {
 	Kind       SubjectKind
 	Datacenter string
 	Service    string
 	Subset     string // of endpoints and instances
+	Peer       string // of upstreams: whose service it is, "" for this cluster's
 	Override          // of upstreams
 }
 
@@ -85,8 +89,14 @@ func (s Subject) String() string {
 		if n := s.ConnectTimeout.Milliseconds(); n > 0 {
 			ms = strconv.FormatInt(n, 10)
 		}
-		return "upstream/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Protocol) + "/" + ms + "/" +
+		text := "upstream/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Protocol) + "/" + ms + "/" +
 			esc(s.MeshGateway)
+		if s.Peer != "" {
+			text += "/" + esc(s.Peer)
+		}
+		return text
+	case SubjectPassages:
+		return "passages"
 	case SubjectRoots:
 		return "roots"
 	case SubjectRules:
@@ -130,8 +140,11 @@ func subjectOf(parts []string) (Subject, bool) {
 	case s.Kind == SubjectService && len(parts) == 2:
 		s.Service = parts[1]
 		return s, s.Service != ""
-	case s.Kind == SubjectUpstream && len(parts) == 6:
+	case s.Kind == SubjectUpstream && (len(parts) == 6 || len(parts) == 7):
 		s.Datacenter, s.Service, s.Protocol, s.MeshGateway = parts[1], parts[2], parts[3], parts[5]
+		if len(parts) == 7 {
+			s.Peer = parts[6]
+		}
 		if parts[4] != "" {
 			ms, err := strconv.ParseUint(parts[4], 10, 31)
 			if err != nil {
@@ -140,7 +153,7 @@ func subjectOf(parts []string) (Subject, bool) {
 			s.ConnectTimeout = time.Duration(ms) * time.Millisecond
 		}
 		return s, s.Datacenter != "" && s.Service != "" && s.sound()
-	case s.Kind == SubjectRoots && len(parts) == 1:
+	case (s.Kind == SubjectRoots || s.Kind == SubjectPassages) && len(parts) == 1:
 		return s, true
 	case s.Kind == SubjectRules && len(parts) == 2:
 		s.Service = parts[1]
@@ -165,6 +178,6 @@ func (o *Override) sound() bool {
 
 func badSubject(text string) error {
 	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, "+
-		"upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET, "+
-		"virtual/DC/SERVICE", text)
+		"upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY[/PEER], roots, rules/SERVICE, instances/DC/SERVICE/SUBSET, "+
+		"virtual/DC/SERVICE, passages", text)
 }

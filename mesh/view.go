@@ -73,6 +73,8 @@ type Service struct {
 	// OwnRules says that intentions name the service: the rules of its proxies are then the value of a
 	// subject of its own (RulesSubject), else that of all services that none names.
 	OwnRules bool `json:",omitempty"`
+	// Trusted are the peers that the service is exported to, in order.
+	Trusted []Trusted `json:",omitempty"`
 }
 
 // ProxySettings is what both the config entries and a proxy's own registration may set. Its JSON is that of the
@@ -112,6 +114,7 @@ type Rules struct {
 	// Intentions are in the order in which they are looked at; what none matches is allowed when DefaultAllow.
 	Intentions   []Intention
 	DefaultAllow bool
+	Peers        map[string]string // the trust domains of those that intentions name, as far as they are known
 }
 
 // The names of the resources that a value of rules holds. They are the same for all services, as those of secrets
@@ -153,6 +156,8 @@ type Upstream struct {
 	Chain *chain.Chain
 	// Problem says why the config entries cannot be compiled; Chain is then the service's default one.
 	Problem string `json:",omitempty"`
+	// Peers is how those of the chain's targets are reached that are peers', by their IDs.
+	Peers map[string]*Peered `json:",omitempty"`
 }
 
 // Roots is what certificates are verified with.

@@ -287,11 +287,13 @@ auto_config { authorization { enabled = true, static { jwt_validation_pub_keys =
 	}
 }
 
-// subjectsFor is what a token needs to follow each kind of subject of the feed; "" is nothing but a connection.
+// subjectsFor is what a token needs to follow each kind of subject of the feed; "" is nothing but a connection, "all"
+// more than what there is for one service.
 var subjectsFor = map[mesh.SubjectKind]string{
 	mesh.SubjectEndpoints: "read", mesh.SubjectUpstream: "read", mesh.SubjectInstances: "read",
 	mesh.SubjectVirtual: "read",
 	mesh.SubjectService: "write", mesh.SubjectRules: "write", mesh.SubjectRoots: "",
+	mesh.SubjectPassages: "all",
 }
 
 // TestSubjectMatrix is C11 for the subjects of the feed: each kind is followed with the right that the table says,
@@ -305,8 +307,9 @@ connect { enabled = true }
 acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1]q, agent = %[1]q } }`, root))
 	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
 	tokens := map[string]string{"": ""}
-	for _, right := range []string{"read", "write"} {
-		name, policy := right, acl.Policy{Name: right, Rules: fmt.Sprintf(`service "db" { policy = %q }`, right)}
+	for right, rules := range map[string]string{"read": `service "db" { policy = "read" }`,
+		"write": `service "db" { policy = "write" }`, "all": `service_prefix "" { policy = "write" }`} {
+		name, policy := right, acl.Policy{Name: right, Rules: rules}
 		polltest.NoError(t, time.Minute, func() error {
 			if _, err := m.keeper.SetPolicy(t.Context(), policy); err != nil &&
 				!strings.Contains(err.Error(), "already") {
@@ -320,7 +323,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 			return err
 		}, "a token to %s", right)
 	}
-	level := map[string]int{"": 0, "read": 1, "write": 2}
+	level := map[string]int{"": 0, "read": 1, "write": 2, "all": 3}
 	kinds := 0
 	for kind := mesh.SubjectKind(1); ; kind++ {
 		s := mesh.Subject{Kind: kind, Datacenter: "dc1", Service: "db"}

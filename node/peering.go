@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/peers"
 	catalogplane "corbel.dev/corbel/node/planes/catalog"
+	meshplane "corbel.dev/corbel/node/planes/mesh"
 )
 
 // newPeers makes the keeper of peerings where the configuration wants one.
@@ -14,7 +15,11 @@ func (s *Server) newPeers() *peers.Manager {
 	if !s.Cfg.Peering.Enabled {
 		return nil
 	}
-	return peers.New(peers.Config{Catalog: s.registry, Leader: s.raft, CallLeader: s.callLeader, Wire: s.Wire,
+	var own peers.Mesh
+	if s.Cfg.Connect.Enabled {
+		own = meshplane.Own{Datacenter: s.Cfg.Node.Datacenter}
+	}
+	return peers.New(peers.Config{Mesh: own, Catalog: s.registry, Leader: s.raft, CallLeader: s.callLeader, Wire: s.Wire,
 		Datacenter: s.Cfg.Node.Datacenter, ServerName: base.ServerName(s.Cfg.Node.Datacenter, s.Cfg.DNS.Domain),
 		Roots:     func() ([]string, error) { return base.RootsPEM(s.Current()) },
 		Addresses: catalogplane.Operator{Raft: s.raft}.Peers, Clock: s.Clock, Log: s.Log, Metrics: s.Metrics})

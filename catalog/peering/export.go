@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -20,15 +21,20 @@ type Batch struct {
 	// Services are encoded ones, Gone the names of those that are exported no more.
 	Services [][]byte
 	Gone     []string
+	// Trust is what the cluster says of its mesh, encoded; empty: nothing new.
+	Trust []byte
 }
 
 // Empty tells whether the batch says nothing.
-func (b *Batch) Empty() bool { return !b.Snapshot && len(b.Services) == 0 && len(b.Gone) == 0 }
+func (b *Batch) Empty() bool {
+	return !b.Snapshot && len(b.Services) == 0 && len(b.Gone) == 0 && len(b.Trust) == 0
+}
 
 func (b *Batch) pass(c *pack.Coder) {
 	c.Bool(&b.Snapshot, &b.Done)
 	pack.List(c, &b.Services, MaxServices, func(p *[]byte) { c.Copy(p) })
 	pack.List(c, &b.Gone, MaxServices, func(p *string) { c.String(p) })
+	c.Copy(&b.Trust)
 }
 
 // ExportedTo lists the services of a State that exported-services names for a peer, by name. A wildcard is every
@@ -71,9 +77,12 @@ func plain(st *statestore.State, name string) bool {
 // anew, and costs the peer nothing for what it has already.
 type Exporter struct {
 	Peer string
+	// Trust is what is said of this cluster's mesh to a peer; nil, or no value, where there is none.
+	Trust func(st *statestore.State, peer string) *peered.Trust
 
 	done bool // the snapshot is out
 	sent map[string]sent
+	told []byte // of the mesh
 	// large are the services that are too large to be sent, as of the last batch.
 	large []string
 }
@@ -95,6 +104,13 @@ func (e *Exporter) Next(st *statestore.State) (b *Batch, more bool) {
 		e.sent = map[string]sent{}
 	}
 	b = &Batch{Snapshot: !e.done}
+	if e.Trust != nil {
+		if t := e.Trust(st, e.Peer); t != nil {
+			if body := t.Encode(); string(body) != string(e.told) {
+				b.Trust, e.told = body, body
+			}
+		}
+	}
 	names := ExportedTo(st, e.Peer)
 	if len(names) > MaxServices {
 		names = names[:MaxServices]
@@ -103,7 +119,7 @@ func (e *Exporter) Next(st *statestore.State) (b *Batch, more bool) {
 	e.large = e.large[:0]
 	for _, name := range names {
 		current[name] = true
-		index := max(st.ServiceIndex(name), st.ConnectIndex(name))
+		index := max(st.ServiceIndex(name), st.ConnectIndex(name), protocolIndex(st, name))
 		old, known := e.sent[name]
 		if known && old.index == index {
 			continue
@@ -126,6 +142,12 @@ func (e *Exporter) Next(st *statestore.State) (b *Batch, more bool) {
 		b.Gone, b.Done, e.done = sorted(b.Gone), true, true
 	}
 	return b, more
+}
+
+// protocolIndex changes when a service may speak another protocol.
+func protocolIndex(st *statestore.State, name string) uint64 {
+	return max(st.RecordIndex(catalog.RecordConfigEntry, entry.Key(entry.ServiceDefaults, name)),
+		st.RecordIndex(catalog.RecordConfigEntry, entry.Key(entry.ProxyDefaults, entry.Global)))
 }
 
 // one adds a service to a batch unless the peer has it so, and returns how many bytes that took.
@@ -156,6 +178,9 @@ func (e *Exporter) one(b *Batch, st *statestore.State, name string, index uint64
 
 // Importer takes in what a peer sends, over one connection.
 type Importer struct {
+	// Domain is this cluster's own trust domain, which no peer may claim.
+	Domain string
+
 	begun bool
 	done  bool // the snapshot is in
 	seen  map[string]bool
@@ -171,6 +196,11 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 		return nil, errkind.New(errkind.Invalid, "a batch of a peer that is out of turn")
 	case !im.begun:
 		im.begun, im.seen = true, map[string]bool{}
+	}
+	if len(b.Trust) > 0 {
+		if ops, err = im.trust(st, p, b.Trust); err != nil {
+			return nil, err
+		}
 	}
 	have := measure(st, p.Name)
 	for _, body := range b.Services {
@@ -210,6 +240,19 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 	return ops, nil
 }
 
+// trust takes in what a peer says of its mesh.
+func (im *Importer) trust(st *statestore.State, p *Peering, body []byte) ([]catalog.RecordOp, error) {
+	t, err := peered.Read(body)
+	if err != nil {
+		return nil, err
+	}
+	if t.Domain == im.Domain || peered.Taken(st, p.Name, t.Domain) {
+		return nil, errkind.Errorf(errkind.Invalid, "the peer says that its trust domain is %s, which is this cluster's or "+
+			"another peer's: a cluster that was made from a copy of another one's data cannot be its peer", t.Domain)
+	}
+	return peered.Put(st, p.Name, t), nil
+}
+
 // amount is how much is kept of a peer.
 type amount struct{ services, bytes int }
 
@@ -230,20 +273,24 @@ func (a *amount) put(old *catalog.Record, size int) {
 	a.bytes += size
 }
 
-// importKey is the key of an imported service's record. No name of a peer has a slash.
-func importKey(peer, service string) string { return peer + "/" + strings.ToLower(service) }
+// importKey is the key of an imported service's record.
+func importKey(peer, service string) string { return peered.ImportKey(peer, service) }
 
 func dropImport(key string) catalog.RecordOp {
 	return catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordImported, Key: key}}
 }
 
-// Forget is the operations that remove at most some of what was imported from a peer; none when nothing is left.
+// Forget is the operations that remove at most some of what came from a peer, and at last what it said of its mesh;
+// none when nothing is left.
 func Forget(st *statestore.State, peer string, most int) (ops []catalog.RecordOp) {
 	for r := range st.Records(catalog.RecordImported, importKey(peer, "")) {
 		if len(ops) == most {
 			break
 		}
 		ops = append(ops, dropImport(r.Key))
+	}
+	if len(ops) < most {
+		ops = append(ops, peered.Drop(st, peer)...)
 	}
 	return ops
 }

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,19 @@ func Imported(st *statestore.State, peer, service string) *statestore.State {
 		return nothing
 	}
 	return views.of(r, peer)
+}
+
+// Exported tells whether a peer exports a service, and which protocol its proxies speak.
+func Exported(st *statestore.State, peer, service string) (protocol string, ok bool) {
+	r := st.Record(catalog.RecordImported, importKey(peer, service))
+	if r == nil {
+		return "", false
+	}
+	s, err := ReadService(r.Value)
+	if err != nil {
+		return "", false // it was valid when it was stored
+	}
+	return cmp.Or(s.Protocol, "tcp"), true
 }
 
 var nothing = statestore.Empty()

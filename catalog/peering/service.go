@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -27,6 +28,7 @@ const (
 type Service struct {
 	Name      string
 	Instances []Instance
+	Protocol  string // that proxies speak; "" from a release that does not tell: tcp
 }
 
 // Instance is one of them.
@@ -39,6 +41,7 @@ type Instance struct {
 func (s *Service) pass(c *pack.Coder) {
 	c.String(&s.Name)
 	pack.List(c, &s.Instances, maxInstances, func(i *Instance) { c.Record(i.pass) })
+	c.String(&s.Protocol)
 }
 
 func (i *Instance) pass(c *pack.Coder) {
@@ -86,6 +89,9 @@ func ReadService(b []byte) (*Service, error) {
 func (s *Service) check() error {
 	if s.Name == "" || len(s.Name) > maxServiceName {
 		return fmt.Errorf("the name %q has not 1 to %d bytes", clip(s.Name), maxServiceName)
+	}
+	if len(s.Protocol) > MaxNameBytes {
+		return fmt.Errorf("%s: a protocol of more than %d bytes", clip(s.Name), MaxNameBytes)
 	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
@@ -137,6 +143,7 @@ func ServiceOf(st *statestore.State, name string) *Service {
 	if len(out.Instances) == 0 {
 		return nil
 	}
+	out.Protocol = entry.Protocol(func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }, out.Name)
 	return out
 }
 

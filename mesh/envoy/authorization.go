@@ -97,21 +97,26 @@ func rules(v *mesh.Rules, http bool) *rbacv3.RBAC {
 }
 
 // principal is who the source at i decides for: itself without those before it;
-// nil when nobody is left. Sources of peers name nobody who could come.
+// nil when nobody is left. Each cluster has a trust domain of its own, so that sources of one say nothing of
+// another's; those of a peer that has not told its own name nobody who could come.
 func principal(v *mesh.Rules, i int) *rbacv3.Principal {
 	s := v.Intentions[i]
+	domain := v.TrustDomain
 	if s.Peer != "" {
+		domain = v.Peers[s.Peer]
+	}
+	if domain == "" {
 		return nil
 	}
-	own := identity(v.TrustDomain, s.Source)
+	own := identity(domain, s.Source)
 	all := []*rbacv3.Principal{own}
 	for _, before := range v.Intentions[:i] {
 		switch {
-		case before.Peer != "":
+		case before.Peer != s.Peer:
 		case before.Source == s.Source || before.Source == "*":
 			return nil
 		case s.Source == "*":
-			all = append(all, &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: identity(v.TrustDomain,
+			all = append(all, &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: identity(domain,
 				before.Source)}})
 		}
 	}

@@ -98,8 +98,13 @@ func isPrincipal(t *rapid.T, p *rbacv3.Principal, source string) bool {
 	return false
 }
 
+// mustSPIFFE is the name of a service, or of "SERVICE of TRUST-DOMAIN".
 func mustSPIFFE(service string) string {
-	return ca.ID{Kind: ca.ServiceID, TrustDomain: testDomain, Datacenter: "dc1", Name: service}.URI().String()
+	service, domain, ok := strings.Cut(service, " of ")
+	if !ok {
+		domain = testDomain
+	}
+	return ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: service}.URI().String()
 }
 
 func permits(t *rapid.T, p *rbacv3.Permission, r request) bool {
@@ -259,6 +264,39 @@ func TestRulesThatFailClosed(t *testing.T) {
 	}
 	if _, err := Authorization(&mesh.Rules{Service: "db"}); err == nil || !strings.Contains(err.Error(), "TrustDomain") {
 		t.Errorf("without trust domain: %v", err)
+	}
+}
+
+// TestSourcesOfPeers: an intention for a peer's service decides for the certificates of that peer's trust domain, and
+// for no other ones: neither for those of this mesh nor the other way round.
+func TestSourcesOfPeers(t *testing.T) {
+	const far = "99999999-8888-7777-6666-555555555555.consul"
+	v := &mesh.Rules{Service: "db", TrustDomain: testDomain, Peers: map[string]string{"east": far},
+		Intentions: []mesh.Intention{
+			{Source: "web", Peer: "east", Precedence: 9, Action: entry.Allow},
+			{Source: "bad", Precedence: 9, Action: entry.Allow},
+			{Source: "web", Peer: "unknown", Precedence: 9, Action: entry.Allow},
+			{Source: "bad", Peer: "east", Precedence: 9, Action: entry.Deny},
+			{Source: "*", Peer: "east", Precedence: 8, Action: entry.Allow},
+			{Source: "*", Precedence: 8, Action: entry.Deny}}}
+	for _, defaultAllow := range []bool{false, true} {
+		v.DefaultAllow = defaultAllow
+		list, err := Authorization(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			domain, source string
+			want           bool
+		}{{far, "web", true}, {far, "bad", false}, {far, "any", true}, {testDomain, "web", false},
+			{testDomain, "bad", true}, {"other.consul", "web", defaultAllow}} {
+			rapid.Check(t, func(rt *rapid.T) {
+				r := request{source: c.source + " of " + c.domain, path: "/", method: "GET"}
+				if allowed(rt, networkPolicies(t, list), r) != c.want || allowed(rt, httpPolicies(t, list), r) != c.want {
+					rt.Errorf("by default %t: %s of %s, want %t", defaultAllow, c.source, c.domain, c.want)
+				}
+			})
+		}
 	}
 }
 

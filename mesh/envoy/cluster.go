@@ -99,6 +99,7 @@ type Upstream struct {
 	Endpoints      string   // of the resource that lists the instances; "" for Name
 	SNI            string   // what the upstream's proxy is asked for
 	Identities     []string // the SPIFFE ids that it may have
+	Roots          string   // the secret that it is verified with; "" for that of the mesh
 	Protocol       string
 	ConnectTimeout time.Duration
 	Limits         *entry.UpstreamLimits
@@ -117,7 +118,7 @@ func UpstreamCluster(v *Upstream) (*mesh.Resource, error) {
 		if err := fromJSON("Upstream.Config.envoy_cluster_json", v.JSON, &m); err != nil {
 			return nil, err
 		}
-		m.Name, m.TransportSocket = v.Name, p.upstreamTLS(v.SNI, v.Identities, v.TLS)
+		m.Name, m.TransportSocket = v.Name, p.upstreamTLS(v)
 		if m.GetType() == clusterv3.Cluster_EDS {
 			m.EdsClusterConfig = eds(v)
 		}
@@ -126,7 +127,7 @@ func UpstreamCluster(v *Upstream) (*mesh.Resource, error) {
 	m := &clusterv3.Cluster{Name: v.Name, AltStatName: v.Name, ConnectTimeout: duration(v.ConnectTimeout),
 		ClusterDiscoveryType: discovery(clusterv3.Cluster_EDS),
 		EdsClusterConfig:     eds(v), CommonLbConfig: noPanic(), OutlierDetection: outliers(v.Passive),
-		CircuitBreakers: breakers(v.Limits), TransportSocket: p.upstreamTLS(v.SNI, v.Identities, v.TLS)}
+		CircuitBreakers: breakers(v.Limits), TransportSocket: p.upstreamTLS(v)}
 	if isHTTP2(v.Protocol) {
 		m.TypedExtensionProtocolOptions = p.http2()
 	}

@@ -43,6 +43,7 @@ type Public struct {
 	IdleTimeout      time.Duration // 0: Envoy's own
 	MaxConnections   int
 	TLS              *entry.TLSDirection
+	Roots            string // the secret that callers are verified with; "" for that of the mesh
 	HTTP             *entry.MeshHTTP
 	Logs             *entry.AccessLogs
 	Tracing          string // a tracing object in JSON
@@ -66,7 +67,7 @@ func PublicListener(v *Public) (*mesh.Resource, error) {
 	if v.Balance {
 		m.ConnectionBalanceConfig = exactBalance()
 	}
-	chain := &listenerv3.FilterChain{TransportSocket: p.downstreamTLS(LeafSecret, v.TLS, alpn(v.Protocol))}
+	chain := &listenerv3.FilterChain{TransportSocket: p.downstreamTLS(LeafSecret, v.Roots, v.TLS, alpn(v.Protocol))}
 	if entry.IsHTTP(v.Protocol) {
 		chain.Filters = []*listenerv3.Filter{p.publicHTTP(v)}
 	} else {
@@ -93,7 +94,7 @@ func (p *packer) customPublic(v *Public, name string) (*mesh.Resource, error) {
 		return nil, errkind.New(errkind.Invalid, "Proxy.Config.envoy_public_listener_json: filter_chains is required")
 	}
 	for _, chain := range m.FilterChains {
-		chain.TransportSocket = p.downstreamTLS(LeafSecret, v.TLS, alpn(v.Protocol))
+		chain.TransportSocket = p.downstreamTLS(LeafSecret, v.Roots, v.TLS, alpn(v.Protocol))
 		secured := false
 		for _, f := range chain.Filters {
 			if f.GetTypedConfig().GetTypeUrl() == urlOf(httpManager()) {

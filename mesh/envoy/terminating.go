@@ -26,9 +26,10 @@ type Stood struct {
 	Cluster  string // that of its instances, which is also the name that callers ask for (SNI)
 	Protocol string
 	Stat     string
+	Names    []string // of a mesh gateway: what callers ask for
 }
 
-// Gateway is the listener of a terminating gateway.
+// Gateway is a listener of a terminating or mesh gateway.
 type Gateway struct {
 	Bind    Bind
 	Label   string // the first part of its name
@@ -55,7 +56,7 @@ func TerminatingListener(v *Gateway) (*mesh.Resource, error) {
 	for i := range v.Stood {
 		s := &v.Stood[i]
 		chain := &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{s.Cluster}},
-			TransportSocket: p.downstreamTLS(LeafSecretOf(s.Service), v.TLS, alpn(s.Protocol))}
+			TransportSocket: p.downstreamTLS(LeafSecretOf(s.Service), "", v.TLS, alpn(s.Protocol))}
 		if entry.IsHTTP(s.Protocol) {
 			h := p.guarded(s.Stat, s.Protocol, RulesOf(mesh.HTTPRules, s.Service), v.HTTP, v.Logs, v.Tracing)
 			h.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: s.Cluster,

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -39,18 +40,71 @@ func Certificate(name, certPEM, keyPEM string) (*mesh.Resource, error) {
 
 // Roots is what certificates of the mesh are verified with.
 func Roots(v *mesh.Roots) (*mesh.Resource, error) {
-	pem := ""
-	for _, r := range v.List {
-		pem += r.PEM
-		if pem != "" && pem[len(pem)-1] != '\n' {
-			pem += "\n"
-		}
-	}
+	pem := bundle(pems(v))
 	if pem == "" {
 		return nil, errkind.New(errkind.Invalid, "secret \"roots\": Roots.List holds no certificate")
 	}
 	return encode(mesh.TypeSecret, RootsSecret, &tlsv3.Secret{Name: RootsSecret, Type: &tlsv3.Secret_ValidationContext{
 		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(pem)}}})
+}
+
+// PeerRootsSecret is the name under which a proxy asks for what it verifies the proxies of a peer with.
+func PeerRootsSecret(peer string) string { return RootsSecret + ":" + peer }
+
+// TrustedSecret is the name under which a proxy asks for what it verifies callers with where some of them are peers'.
+const TrustedSecret = RootsSecret + "::peers" // no name of a peer has a colon
+
+// PeerRoots is what the proxies of a peer are verified with, which have nothing else in common with those of the mesh.
+func PeerRoots(peer string, roots []string) (*mesh.Resource, error) {
+	name := PeerRootsSecret(peer)
+	if len(roots) == 0 {
+		return nil, errkind.Errorf(errkind.Invalid, "secret %q: no certificate", name)
+	}
+	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
+		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(bundle(roots))}}})
+}
+
+// Trusted is what callers are verified with where some of them are peers': each by the roots of the trust domain that
+// its name is of, so that no cluster speaks for another one.
+func Trusted(own *mesh.Roots, peers []mesh.Trusted) (*mesh.Resource, error) {
+	var p packer
+	mine := pems(own)
+	c := &tlsv3.SPIFFECertValidatorConfig{}
+	known := map[string]bool{}
+	add := func(domain string, roots []string) {
+		if !known[domain] && len(roots) > 0 {
+			known[domain] = true
+			c.TrustDomains = append(c.TrustDomains, &tlsv3.SPIFFECertValidatorConfig_TrustDomain{Name: domain,
+				TrustBundle: inline(bundle(roots))})
+		}
+	}
+	add(own.TrustDomain, mine)
+	for _, t := range peers {
+		add(t.Domain, t.Roots)
+	}
+	valid := &tlsv3.CertificateValidationContext{CustomValidatorConfig: &corev3.TypedExtensionConfig{
+		Name: "envoy.tls.cert_validator.spiffe", TypedConfig: p.any(c)}}
+	return p.encode(mesh.TypeSecret, TrustedSecret, &tlsv3.Secret{Name: TrustedSecret,
+		Type: &tlsv3.Secret_ValidationContext{ValidationContext: valid}})
+}
+
+func pems(v *mesh.Roots) (list []string) {
+	for _, r := range v.List {
+		list = append(list, r.PEM)
+	}
+	return list
+}
+
+// bundle puts certificates in PEM behind one another.
+func bundle(list []string) string {
+	pem := ""
+	for _, one := range list {
+		pem += one
+		if pem != "" && pem[len(pem)-1] != '\n' {
+			pem += "\n"
+		}
+	}
+	return pem
 }
 
 func inline(s string) *corev3.DataSource {
@@ -109,28 +163,28 @@ func cipherSuites(list []string) []string {
 }
 
 // upstreamTLS proves this proxy's service to the upstream and wants one of the names from it.
-func (p *packer) upstreamTLS(sni string, names []string, params *entry.TLSDirection) *corev3.TransportSocket {
+func (p *packer) upstreamTLS(v *Upstream) *corev3.TransportSocket {
 	var match []*tlsv3.SubjectAltNameMatcher
-	for _, name := range names {
+	for _, name := range v.Identities {
 		match = append(match, &tlsv3.SubjectAltNameMatcher{SanType: tlsv3.SubjectAltNameMatcher_URI,
 			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}})
 	}
-	return p.socket(&tlsv3.UpstreamTlsContext{Sni: sni, CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsParams: tlsParameters(params), TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
+	return p.socket(&tlsv3.UpstreamTlsContext{Sni: v.SNI, CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsParams: tlsParameters(v.TLS), TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
 		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
 			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
 				DefaultValidationContext:         &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: match},
-				ValidationContextSdsSecretConfig: secret(RootsSecret)}}}})
+				ValidationContextSdsSecretConfig: secret(cmp.Or(v.Roots, RootsSecret))}}}})
 }
 
-// downstreamTLS lets in who has a certificate of the mesh.
-func (p *packer) downstreamTLS(leaf string, params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
+// downstreamTLS lets in who has a certificate of the mesh, or of what else roots holds.
+func (p *packer) downstreamTLS(leaf, roots string, params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
 	return p.socket(&tlsv3.DownstreamTlsContext{RequireClientCertificate: truth(true),
 		CommonTlsContext: &tlsv3.CommonTlsContext{
 			TlsParams: tlsParameters(params), AlpnProtocols: alpn,
 			TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(leaf)},
 			ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
-				ValidationContextSdsSecretConfig: secret(RootsSecret),
+				ValidationContextSdsSecretConfig: secret(cmp.Or(roots, RootsSecret)),
 			}}})
 }
 

@@ -209,6 +209,8 @@ func decode(kind mesh.SubjectKind, v feed.Value) (any, error) {
 		return mesh.ReadVirtual(v.Body)
 	case mesh.SubjectInstances:
 		return mesh.ReadInstances(v.Body)
+	case mesh.SubjectPassages:
+		return mesh.ReadPassages(v.Body)
 	}
 	return nil, errkind.Errorf(errkind.Invalid, "subject kind %d", kind)
 }

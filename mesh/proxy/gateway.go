@@ -12,7 +12,7 @@ import (
 	"corbel.dev/corbel/mesh/envoy"
 )
 
-// gate is what a terminating gateway has beside what sidecars have: subjects that are not of upstreams.
+// gate is what a terminating or mesh gateway has beside what sidecars have: subjects that are not of upstreams.
 type gate struct {
 	wants  []string       // in order
 	values map[string]any // of those that are known; nil: there is nothing, or it may not be followed
@@ -31,7 +31,7 @@ type part struct {
 
 // newGateway returns nil for proxies that need none.
 func newGateway(kind string) *gate {
-	if kind != catalog.KindTerminatingGateway {
+	if kind != catalog.KindTerminatingGateway && kind != catalog.KindMeshGateway {
 		return nil
 	}
 	return &gate{values: map[string]any{}, parts: map[string]*part{}}
@@ -77,9 +77,12 @@ func (g *gate) inputs(subjects []string) ([]any, bool) {
 }
 
 // gatewayWants lists what a gateway follows beside its own settings.
-func (p *profile) gatewayWants() []string {
+func (p *Proxy) gatewayWants() []string {
 	if p.service == nil {
 		return nil
+	}
+	if p.reg.Kind == catalog.KindMeshGateway {
+		return p.passageWants()
 	}
 	var list []string
 	for i := range p.service.Linked {
@@ -88,28 +91,34 @@ func (p *profile) gatewayWants() []string {
 	return list
 }
 
+// wanted is a part that there shall be: of the values of subjects, and of what else compares equal while it is the
+// same.
+type wanted struct {
+	subjects []string
+	also     any
+	build    func(inputs []any) (*part, error)
+}
+
 // gatewayParts builds what of the gateway changed. Parts are by service; want are those that there shall be.
-func (p *Proxy) gatewayParts(want map[string]func() ([]string, func([]any) (*part, error))) {
+// missing says what it means that one of the values is not there.
+func (p *Proxy) gatewayParts(missing string, want map[string]wanted) {
 	g := p.gateway
-	maps.DeleteFunc(g.parts, func(name string, _ *part) bool { return want[name] == nil })
+	maps.DeleteFunc(g.parts, func(name string, _ *part) bool { return want[name].build == nil })
 	for _, name := range sortedKeys(want) {
-		subjects, build := want[name]()
-		inputs, known := g.inputs(subjects)
+		inputs, known := g.inputs(want[name].subjects)
 		if !known {
 			continue // as it was, until all is known
 		}
 		if slices.Contains(inputs, nil) {
-			p.problem(errkind.Errorf(errkind.Denied,
-				"service %q: the gateway's token may not stand for it (it needs service:write), or the servers say nothing of it",
-				name))
+			p.problem(errkind.Errorf(errkind.Denied, "service %q: %s, or the servers say nothing of it", name, missing))
 			delete(g.parts, name)
 			continue
 		}
-		inputs = append(inputs, p.service, p.reg)
+		inputs = append(inputs, p.service, p.reg, want[name].also)
 		if held := g.parts[name]; held != nil && slices.Equal(held.of, inputs) {
 			continue
 		}
-		next, err := build(inputs)
+		next, err := want[name].build(inputs)
 		if err != nil {
 			p.problem(fmt.Errorf("service %q: %w", name, err))
 			continue

@@ -32,6 +32,7 @@ type golden struct {
 	fields    string // of Proxy, beside the common ones
 	allow     bool   // by default
 	instances map[string][]mesh.Endpoint
+	peers     []string // as "peer/service/protocol": what they export
 	problems  int
 }
 
@@ -168,6 +169,33 @@ var goldens = []golden{
 		entries: []string{`{"Kind": "service-defaults", "Name": "web", "Mode": "transparent"}`,
 			`{"Kind": "mesh", "TransparentProxy": {"MeshDestinationsOnly": true}}`},
 		instances: map[string][]mesh.Endpoint{"virtual/dc1/db": {{Address: "240.0.0.2"}}}},
+	{name: "mesh-gateway", kind: catalog.KindMeshGateway, fields: `{"Config": {"connect_timeout_ms": 2000, ` +
+		`"envoy_gateway_bind_tagged_addresses": true}}`, peers: []string{"east/db/tcp"}, entries: []string{
+		`{"Kind": "exported-services", "Name": "default", "Services": [{"Name": "API", "Consumers": [{"Peer": "east"}, {` +
+			`"Peer": "west"}]}, {"Name": "*", "Consumers": [{"Peer": "south"}]}]}`},
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances, "endpoints/dc1/db/": nil}},
+	{name: "mesh-gateway-without-services", kind: catalog.KindMeshGateway},
+	{name: "peers", fields: `{"MeshGateway": {"Mode": "remote"}, "Upstreams": [
+		{"DestinationName": "db", "DestinationPeer": "east", "LocalBindPort": 9191},
+		{"DestinationName": "shop", "DestinationPeer": "east", "LocalBindPort": 9192, "Config": {"connect_timeout_ms": 900}},
+		{"DestinationName": "flat", "DestinationPeer": "east", "LocalBindPort": 9193, "MeshGateway": {"Mode": "none"}},
+		{"DestinationName": "api", "LocalBindPort": 9194}, {"DestinationName": "moved", "LocalBindPort": 9195}]}`,
+		peers: []string{"east/db/tcp", "east/shop/http", "east/flat/tcp", "east/api/tcp", "east/elsewhere/tcp"},
+		entries: []string{
+			`{"Kind": "service-resolver", "Name": "api", "Failover": {"*": {"Targets": [{"Peer": "east"}, ` +
+				`{"Peer": "nobody"}]}}}`,
+			`{"Kind": "service-resolver", "Name": "moved", "Redirect": {"Service": "elsewhere", "Peer": "east"}}`},
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}, problems: 1},
+	{name: "peers-that-are-not-there", fields: `{"Upstreams": [
+		{"DestinationName": "db", "DestinationPeer": "east", "LocalBindPort": 9191},
+		{"DestinationName": "db", "DestinationPeer": "nobody", "LocalBindPort": 9192}]}`,
+		peers: []string{"east/other/tcp"}, problems: 2},
+	{name: "exported", fields: `{}`, peers: []string{"east/db/tcp"}, entries: []string{
+		`{"Kind": "exported-services", "Name": "default", "Services": [{"Name": "web", "Consumers": [{"Peer": "east"}, {` +
+			`"Peer": "west"}]}]}`,
+		`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Peer": "east", "Action": "allow"}, ` +
+			`{"Name": "*", "Peer": "east", "Action": "deny"}, {"Name": "shop", "Peer": "west", "Action": "allow"}, ` +
+			`{"Name": "api", "Action": "allow"}]}`}},
 	{name: "expose", fields: `{"Expose": {"Paths": [{"Path": "/health", "ListenerPort": 21500, "LocalPathPort": 8080, ` +
 		`"Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, ` +
 		`"Protocol": "http2"}]}}`},
@@ -206,6 +234,10 @@ func (g *golden) build(t testing.TB) *Proxy {
 	w.allow = g.allow
 	for subject, list := range g.instances {
 		w.instances[subject] = list
+	}
+	for _, text := range g.peers {
+		parts := strings.Split(text, "/")
+		w.peer(parts[0], parts[1], parts[2])
 	}
 	r := sidecar(t, g.fields)
 	if g.kind != "" {

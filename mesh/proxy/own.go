@@ -135,6 +135,11 @@ func (p *profile) public(o *own, c *options, protocol string) {
 	if p.service.TLS != nil {
 		v.TLS = p.service.TLS.Incoming
 	}
+	if len(p.service.Trusted) > 0 && p.anchors != nil {
+		v.Roots = envoy.TrustedSecret
+		r, err := envoy.Trusted(p.anchors, p.service.Trusted)
+		o.add(p.cache, r, err)
+	}
 	r, err := envoy.PublicListener(v)
 	o.add(p.cache, r, err)
 }

@@ -65,6 +65,7 @@ type profile struct {
 	datacenter string
 	reg        *Registration
 	service    *mesh.Service // nil: not known yet
+	anchors    *mesh.Roots   // nil: not known yet
 }
 
 // endpoints is where the instances of a target are. The resource is there also when there are none.
@@ -162,7 +163,9 @@ func (p *Proxy) Step(c Change) Delta {
 	case *mesh.Roots:
 		if c.Subject == rootsSubject && v != nil {
 			if r, err := p.cache.rootsSecret(v); err == nil {
-				p.roots = r
+				if p.roots, p.anchors = r, v; p.service != nil && len(p.service.Trusted) > 0 {
+					p.own.outdate()
+				}
 			}
 		}
 	case *mesh.Resource:
@@ -267,7 +270,7 @@ func clusterOf(v *mesh.Upstream, subject string) string {
 		return ""
 	}
 	for _, t := range v.Chain.Targets {
-		if targetSubject(t) == subject {
+		if t.Peer == "" && targetSubject(t) == subject {
 			return t.Name
 		}
 	}
@@ -341,7 +344,7 @@ func (p *profile) calls() []Upstream {
 		return p.behindIngress()
 	case catalog.KindAPIGateway:
 		return p.behindAPI()
-	case catalog.KindTerminatingGateway:
+	case catalog.KindTerminatingGateway, catalog.KindMeshGateway:
 		return nil
 	}
 	return p.reg.Upstreams
@@ -377,8 +380,11 @@ func (p *Proxy) settle() Delta {
 		}
 	}
 	p.problems = append(p.problems, p.own.problems...)
-	if p.gateway != nil {
+	switch p.reg.Kind {
+	case catalog.KindTerminatingGateway:
 		p.terminating()
+	case catalog.KindMeshGateway:
+		p.passages()
 	}
 	next := p.collect()
 	for _, t := range mesh.Every {
@@ -491,7 +497,7 @@ func (p *Proxy) collect() *mesh.Sets {
 	switch { // only what listeners and clusters refer to: nobody asks for the rest
 	case p.gateway == nil:
 		add(p.leaf, p.roots)
-	case len(p.gateway.parts) > 0:
+	case p.reg.Kind == catalog.KindTerminatingGateway && len(p.gateway.parts) > 0:
 		add(p.roots)
 	}
 	add(p.own.resources...)

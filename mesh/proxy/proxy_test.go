@@ -253,7 +253,7 @@ func TestTheTimeOfAWriteIsThatOfTheNewestContent(t *testing.T) {
 }
 
 func TestRegistrationsThatAreNotServed(t *testing.T) {
-	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "are not served",
+	for kind, want := range map[string]string{"": "no proxy", "other-gateway": "no proxy",
 		catalog.KindConnectProxy: "DestinationServiceName"} {
 		if _, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x"}); err == nil ||
 			!strings.Contains(err.Error(), want) {

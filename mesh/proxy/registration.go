@@ -61,10 +61,7 @@ func ReadRegistration(s *catalog.Service) (*Registration, error) {
 		if r.DestinationServiceName == "" {
 			return nil, errkind.Errorf(errkind.Invalid, "Proxy.DestinationServiceName of %q is required", s.ID)
 		}
-	case catalog.KindIngressGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway:
-	case catalog.KindMeshGateway:
-		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served: each datacenter has an "+
-			"authority of its own, so connections from another one could not be verified", s.ID, s.Kind)
+	case catalog.KindIngressGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway, catalog.KindMeshGateway:
 	default:
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no proxy: its Kind is %q", s.ID, s.Kind)
 	}

@@ -53,14 +53,14 @@ func (p *Proxy) terminating() {
 	if p.service.Linked == nil {
 		p.problem(noEntry("terminating-gateway", p.reg.Service(), "stands for no service"))
 	}
-	want := map[string]func() ([]string, func([]any) (*part, error)){}
+	want := map[string]wanted{}
 	for i := range p.service.Linked {
 		l := &p.service.Linked[i]
-		want[l.Name] = func() ([]string, func([]any) (*part, error)) {
-			return p.linkedSubjects(l), func(inputs []any) (*part, error) { return p.linkedPart(l, inputs) }
-		}
+		want[l.Name] = wanted{subjects: p.linkedSubjects(l), build: func(inputs []any) (*part, error) {
+			return p.linkedPart(l, inputs)
+		}}
 	}
-	p.gatewayParts(want)
+	p.gatewayParts("the gateway's token may not stand for it (it needs service:write)", want)
 	p.gatewayListeners(envoy.TerminatingListener, "terminating_gateway.default")
 }
 

@@ -23,7 +23,7 @@ func (p *profile) transparent() bool {
 // virtualSubject is what a transparent proxy follows of an upstream without a place of its own; "" for others.
 func (p *profile) virtualSubject(u *upstream) string {
 	d := u.call
-	if u.err != nil || d.LocalBindPort != 0 || d.LocalBindSocketPath != "" {
+	if u.err != nil || d.LocalBindPort != 0 || d.LocalBindSocketPath != "" || d.DestinationPeer != "" {
 		return ""
 	}
 	return textOf(mesh.Subject{Kind: mesh.SubjectVirtual, Datacenter: cmp.Or(d.Datacenter, p.datacenter),

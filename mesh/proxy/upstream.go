@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -31,12 +32,13 @@ type upstream struct {
 
 // place is what tells upstreams of one registration apart.
 type place struct {
-	name, datacenter, address, socket string
-	port, listener                    int
+	name, datacenter, peer, address, socket string
+	port, listener                          int
 }
 
 func placeOf(d *Upstream) place {
-	return place{d.DestinationName, d.Datacenter, d.LocalBindAddress, d.LocalBindSocketPath, d.LocalBindPort, d.listener}
+	return place{d.DestinationName, d.Datacenter, d.DestinationPeer, d.LocalBindAddress,
+		d.LocalBindSocketPath, d.LocalBindPort, d.listener}
 }
 
 // built is what came out of a chain all of whose targets are known.
@@ -65,14 +67,20 @@ func (p *profile) subjectOf(d *Upstream) (string, error) {
 	case d.DestinationType == "prepared_query":
 		return "", errkind.New(errkind.Invalid,
 			"DestinationType \"prepared_query\": proxies cannot follow queries; name the service instead")
-	case d.DestinationPeer != "":
-		return "", errkind.New(errkind.Invalid, "DestinationPeer: clusters have no peers")
+	case d.DestinationPeer != "" && d.Datacenter != "" && d.Datacenter != p.datacenter:
+		return "", errkind.New(errkind.Invalid, "DestinationPeer and Datacenter: a service is a peer's or a datacenter's")
 	}
 	c, _ := callingOf(d, "", p.service.Upstreams)
 	s := mesh.Subject{Kind: mesh.SubjectUpstream, Datacenter: d.Datacenter, Service: d.DestinationName,
 		Override: mesh.Override{Protocol: c.protocol, ConnectTimeout: c.connectTimeout, MeshGateway: c.gateway}}
 	if s.Datacenter == "" {
 		s.Datacenter = p.datacenter
+	}
+	if s.Peer = d.DestinationPeer; s.Peer != "" {
+		// Whatever is set for the proxy's other upstreams holds for peers, too; what holds anyway is one with nothing.
+		if s.MeshGateway = cmp.Or(c.gateway, p.reg.MeshGateway.Mode, p.service.MeshGateway.Mode); s.MeshGateway == "remote" {
+			s.MeshGateway = ""
+		}
 	}
 	return textOf(s), nil
 }
@@ -118,6 +126,11 @@ func (p *Proxy) advance(u *upstream) {
 	if slices.ContainsFunc(targetsOf(u.value), func(s string) bool { return !p.known(s) }) {
 		return
 	}
+	for _, id := range sortedKeys(u.value.Peers) {
+		if why := u.value.Peers[id].Problem; why != "" {
+			p.problem(p.part(u, errkind.New(errkind.NotFound, why)))
+		}
+	}
 	c, errs := callingOf(d, p.pathOf(u), p.service.Upstreams)
 	for _, err := range errs {
 		p.problem(err)
@@ -135,7 +148,7 @@ func (p *Proxy) advance(u *upstream) {
 
 func (p *profile) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built, error) {
 	b := &built{from: v}
-	clusters, err := p.clusters(v.Chain, c)
+	clusters, err := p.clusters(v, c)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +181,8 @@ func (p *profile) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*bui
 }
 
 // clusters are those of all resolvers of a chain, and those that they go on at.
-func (p *profile) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) {
+func (p *profile) clusters(v *mesh.Upstream, c *calling) ([]*mesh.Resource, error) {
+	ch := v.Chain
 	var list []*mesh.Resource
 	for _, id := range sortedKeys(ch.Nodes) {
 		n := ch.Nodes[id]
@@ -177,31 +191,27 @@ func (p *profile) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error
 		}
 		t := ch.Targets[n.Resolver.Target]
 		name := envoy.ClusterName(ch, t)
-		if t.Peer != "" {
-			return nil, errkind.Errorf(errkind.Invalid, "target %q is a peer's: clusters have no peers", t.ID)
-		}
 		if n.Resolver.Failover == nil {
-			r, err := envoy.UpstreamCluster(p.cluster(name, ch, t, n.LoadBalancer, c))
+			one, err := p.leg(v, p.cluster(name, ch, t, n.LoadBalancer, c), t)
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, r)
+			list = append(list, one...)
 			continue
 		}
 		var order []string
 		for i, target := range append([]string{n.Resolver.Target}, n.Resolver.Failover.Targets...) {
 			t := ch.Targets[target]
-			if t.Peer != "" {
+			if t.Peer != "" && !v.Peers[t.ID].Reached() {
 				continue // nobody to go on at
 			}
-			leg := envoy.FailoverName(i, envoy.ClusterName(ch, t))
-			spec := p.cluster(leg, ch, t, n.LoadBalancer, c)
+			spec := p.cluster(envoy.FailoverName(i, envoy.ClusterName(ch, t)), ch, t, n.LoadBalancer, c)
 			spec.JSON = ""
-			r, err := envoy.UpstreamCluster(spec)
+			one, err := p.leg(v, spec, t)
 			if err != nil {
 				return nil, err
 			}
-			list, order = append(list, r), append(order, leg)
+			list, order = append(list, one...), append(order, spec.Name)
 		}
 		r, err := envoy.FailoverCluster(name, order, timeoutOf(t))
 		if err != nil {
@@ -210,6 +220,30 @@ func (p *profile) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error
 		list = append(list, r)
 	}
 	return list, nil
+}
+
+// leg is the cluster of one target, with what nobody but it refers to.
+func (p *profile) leg(v *mesh.Upstream, spec *envoy.Upstream, t *chain.Target) (list []*mesh.Resource, err error) {
+	keep := func(r *mesh.Resource, failed error) {
+		if list = append(list, r); err == nil {
+			err = failed
+		}
+	}
+	if t.Peer == "" {
+		keep(envoy.UpstreamCluster(spec))
+		return list, err
+	}
+	peer := v.Peers[t.ID]
+	if !peer.Reached() {
+		keep(envoy.UnreachableCluster(spec.Name, spec.ConnectTimeout))
+		return list, err
+	}
+	spec.Endpoints = spec.Name // another mode of the gateways has other ones
+	spec.SNI, spec.Identities, spec.Roots = peer.SNI, []string{peer.Identity}, envoy.PeerRootsSecret(t.Peer)
+	keep(envoy.PeerRoots(t.Peer, peer.Roots))
+	keep(envoy.UpstreamCluster(spec))
+	keep(envoy.Endpoints(&mesh.Endpoints{Cluster: spec.Endpoints, List: peer.Endpoints}))
+	return list, err
 }
 
 func timeoutOf(t *chain.Target) time.Duration {
@@ -253,9 +287,15 @@ func (p *profile) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Ou
 	if v.Datacenter != "" && v.Datacenter != p.datacenter {
 		id += "?dc=" + v.Datacenter
 	}
+	if d.DestinationPeer != "" {
+		id += "?peer=" + d.DestinationPeer
+	}
 	start := ch.Nodes[ch.StartNode]
 	out := &envoy.Outbound{Name: id, Protocol: ch.Protocol, Stat: statOf(v),
 		Balance: c.balance, Logs: p.logs(), JSON: c.listenerJSON, Tracing: p.tracing()}
+	if d.DestinationPeer != "" {
+		out.Stat = "upstream_peered." + v.Name + ".default." + d.DestinationPeer
+	}
 	var routes *mesh.Resource
 	switch {
 	case entry.IsHTTP(ch.Protocol):

@@ -11,11 +11,16 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/peered"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/envoy"
 )
 
-const testDomain = "11111111-2222-3333-4444-555555555555.consul"
+const (
+	testDomain = "11111111-2222-3333-4444-555555555555.consul"
+	peerDomain = "99999999-8888-7777-6666-555555555555.consul"
+)
 
 // world stands for the servers: config entries and instances in, values of subjects out.
 type world struct {
@@ -24,12 +29,15 @@ type world struct {
 	instances map[string][]mesh.Endpoint // by subject
 	allow     bool
 	roots     *mesh.Roots
+	trust     map[string]*peered.Trust    // by peer
+	imported  map[string]*catalog.Service // by peer/service: the one proxy of it
 	leaf      *mesh.Resource
 }
 
 func newWorld(t testing.TB, entries ...string) *world {
 	t.Helper()
-	w := &world{t: t, entries: map[string]entry.Entry{}, instances: map[string][]mesh.Endpoint{}}
+	w := &world{t: t, entries: map[string]entry.Entry{}, instances: map[string][]mesh.Endpoint{},
+		trust: map[string]*peered.Trust{}, imported: map[string]*catalog.Service{}}
 	for _, text := range entries {
 		w.put(text)
 	}
@@ -70,7 +78,47 @@ func (w *world) maker() *mesh.Maker {
 		}
 		return out
 	}
-	return &mesh.Maker{Datacenter: "dc1", TrustDomain: testDomain, Get: get, Routes: routes, DefaultAllow: w.allow}
+	return &mesh.Maker{Datacenter: "dc1", TrustDomain: testDomain, Get: get, Routes: routes, DefaultAllow: w.allow,
+		Trust: func(peer string) *peered.Trust { return w.trust[peer] },
+		Imported: func(peer, service string) (*statestore.State, string, bool) {
+			s := w.imported[peer+"/"+service]
+			if s == nil {
+				return nil, "", false
+			}
+			st, _, _ := statestore.Empty().Apply([]catalog.Command{&catalog.Register{
+				Node: catalog.Node{Name: "far", Address: "10.9.0.1", Peer: peer}, Service: s}})
+			return st, s.Meta["protocol"], true
+		}}
+}
+
+// peer has a peer tell of its mesh, and export a service of a protocol.
+func (w *world) peer(name, service, protocol string) {
+	w.trust[name] = &peered.Trust{Domain: peerDomain, Datacenter: "dc9", As: "home", Roots: []string{testRoot(w.t)},
+		Gateways: []peered.Gateway{{Address: "192.0.2.7", Port: 8443, Weight: 1}, {Address: "192.0.2.8", Port: 8443,
+			Health: 2, Weight: 1}}}
+	w.imported[name+"/"+service] = &catalog.Service{Kind: catalog.KindConnectProxy, ID: service + "-sidecar-proxy",
+		Name: service + "-sidecar-proxy", Port: 21000, Connect: catalog.Connect{ProxyDestination: service},
+		Meta: map[string]string{"protocol": protocol}}
+}
+
+// passages are those to the services that have instances, and to those that are exported.
+func (w *world) passages() *mesh.Passages {
+	st := statestore.Empty()
+	register := func(service string) {
+		st, _, _ = st.Apply([]catalog.Command{&catalog.Register{Node: catalog.Node{Name: "n", Address: "10.0.0.1"},
+			Service: &catalog.Service{ID: service, Name: service, Connect: catalog.Connect{Native: true}}}})
+	}
+	for _, subject := range sortedKeys(w.instances) {
+		if s, err := mesh.ParseSubject(subject); err == nil && s.Kind == mesh.SubjectEndpoints && s.Subset == "" {
+			register(s.Service)
+		}
+	}
+	for _, peer := range sortedKeys(w.trust) {
+		st, _, _ = st.Apply([]catalog.Command{&catalog.Records{Ops: peered.Put(st, peer, w.trust[peer])}})
+	}
+	m := w.maker()
+	m.State = st
+	return m.Passages()
 }
 
 // change is the newest value of a subject, through the bytes that go over the network.
@@ -118,6 +166,14 @@ func (w *world) change(subject string) Change {
 			w.t.Fatal(err)
 		}
 		if c.Value, err = mesh.ReadUpstream(body); err != nil {
+			w.t.Fatal(err)
+		}
+	case mesh.SubjectPassages:
+		body, err := w.passages().Encode()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Value, err = mesh.ReadPassages(body); err != nil {
 			w.t.Fatal(err)
 		}
 	case mesh.SubjectVirtual:

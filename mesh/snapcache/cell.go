@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/coalesce"
@@ -35,6 +36,8 @@ const (
 	inputRoutes                           // all routes of api gateways
 	inputManualIPs                        // key: of the record
 	inputNames                            // which services there are, and what of the mesh stands before them
+	inputTrust                            // what a peer says of its mesh; key: the peer, "" for all
+	inputImported                         // a service of a peer; key: of its record
 )
 
 // input is one thing that a value is made of.
@@ -71,6 +74,10 @@ func (in input) index(st *statestore.State) uint64 {
 		return st.RecordIndex(catalog.RecordVirtualIP, in.key)
 	case inputNames:
 		return st.ServiceListIndex()
+	case inputTrust:
+		return st.RecordIndex(catalog.RecordTrust, in.key)
+	case inputImported:
+		return st.RecordIndex(catalog.RecordImported, in.key)
 	}
 	return 1
 }
@@ -231,23 +238,10 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		return out // the founding leader is about to give the cluster its name: then all is made
 	}
 	begin := sc.cfg.Clock.Now()
-	m := mesh.Maker{State: st, Datacenter: sc.cfg.Datacenter, TrustDomain: domain, DefaultAllow: sc.cfg.DefaultAllow,
-		Get: func(kind, name string) entry.Entry {
-			out.add(input{inputEntry, entry.Key(kind, name)})
-			return sc.entries.get(st, kind, name)
-		},
-		Has: func(kind, name string) bool {
-			out.add(input{inputPresence, entry.Key(kind, name)})
-			return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
-		},
-		Routes: func() *gateway.Routes {
-			out.add(input{inputRoutes, ""})
-			return gateway.RoutesOf(st, func(kind, name string) entry.Entry { return sc.entries.get(st, kind, name) })
-		},
-		Names: func() { out.add(input{inputNames, ""}) }}
+	m := sc.maker(out, st, domain)
 	switch s.Kind {
 	case mesh.SubjectEndpoints:
-		out.body, out.err = sc.endpoints(out, &m, s)
+		out.body, out.err = sc.endpoints(out, m, s)
 	case mesh.SubjectService:
 		sc.encode(out, m.Service(s.Service).Encode)
 	case mesh.SubjectVirtual:
@@ -264,6 +258,8 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		v := m.Upstream(s)
 		out.trouble = v.Problem
 		sc.encode(out, v.Encode)
+	case mesh.SubjectPassages:
+		sc.encode(out, m.Passages().Encode)
 	case mesh.SubjectRoots:
 		out.add(input{inputRoots, ""})
 		out.body, out.err = roots(st, domain)
@@ -283,6 +279,36 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		return strings.Compare(a.key, c.key)
 	})
 	return out
+}
+
+// maker makes views of a State, and notes what they are made of.
+func (sc *Cache) maker(out *made, st *statestore.State, domain string) *mesh.Maker {
+	return &mesh.Maker{State: st, Datacenter: sc.cfg.Datacenter, TrustDomain: domain, DefaultAllow: sc.cfg.DefaultAllow,
+		Get: func(kind, name string) entry.Entry {
+			out.add(input{inputEntry, entry.Key(kind, name)})
+			return sc.entries.get(st, kind, name)
+		},
+		Has: func(kind, name string) bool {
+			out.add(input{inputPresence, entry.Key(kind, name)})
+			return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
+		},
+		Routes: func() *gateway.Routes {
+			out.add(input{inputRoutes, ""})
+			return gateway.RoutesOf(st, func(kind, name string) entry.Entry { return sc.entries.get(st, kind, name) })
+		},
+		Names: func() { out.add(input{inputNames, ""}) },
+		Looks: func(service string) { out.add(input{inputService, strings.ToLower(service)}) },
+		Trust: func(peer string) *peered.Trust {
+			out.add(input{inputTrust, peer})
+			return peered.Of(st, peer)
+		},
+		Imported: func(peer, service string) (*statestore.State, string, bool) {
+			out.add(input{inputImported, peered.ImportKey(peer, service)})
+			if sc.cfg.Imported == nil {
+				return nil, "", false
+			}
+			return sc.cfg.Imported(st, peer, service)
+		}}
 }
 
 // encode makes the body of a view.

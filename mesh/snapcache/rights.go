@@ -33,6 +33,8 @@ func may(g *acl.Grant, s mesh.Subject) error {
 			return g.CheckAny(acl.Service, acl.Write)
 		}
 		return g.Check(acl.Service, s.Service, acl.Write)
+	case mesh.SubjectPassages: // of all services
+		return g.CheckBelow(acl.Service, "", acl.Read)
 	case mesh.SubjectRoots:
 		return nil // for everybody who may connect
 	}

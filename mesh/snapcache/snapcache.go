@@ -42,6 +42,8 @@ type Config struct {
 	Catalog    Catalog
 	Access     Access // nil: everybody may follow everything
 	Datacenter string // "dc1"
+	// Imported finds services of peers, as mesh.Maker has it; nil: there are none.
+	Imported func(st *statestore.State, peer, service string) (imported *statestore.State, protocol string, ok bool)
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 	// Window is the least time between two builds of a subject; below zero there is none. 20 ms.
@@ -266,6 +268,11 @@ func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
 				sc.touchLocked(input{inputPresence, r.Key}, from, now)
 			}
+		case catalog.RecordTrust:
+			sc.touchLocked(input{inputTrust, r.Key}, from, now)
+			sc.touchLocked(input{inputTrust, ""}, from, now)
+		case catalog.RecordImported:
+			sc.touchLocked(input{inputImported, r.Key}, from, now)
 		case catalog.RecordVirtualIP:
 			sc.touchLocked(input{inputManualIPs, r.Key}, from, now)
 		case catalog.RecordCA:

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/ca"
 )
 
 // One endpoint change of one upstream is one build and one encoding, however many follow it.
@@ -173,6 +175,64 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 			}
 			if builds := h.Stats().Builds - before.Builds; builds != c.builds {
 				t.Errorf("%d builds, want %d", builds, c.builds)
+			}
+		})
+	}
+}
+
+// What a peer says of its mesh, and what it exports, wakes those that depend on it.
+func TestFromAPeerToItsSubjects(t *testing.T) {
+	cfg, err := ca.ParseConfig([]byte(`{"Provider":"consul","Config":{}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := ca.NewRoot(cfg, clusterID, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := &peered.Trust{Domain: "far.consul", Datacenter: "dc9", As: "home", Roots: []string{root.RootCert}}
+	far, _, _ := statestore.Empty().Apply([]catalog.Command{proxy("n9", "db", 21000)})
+	h := newHarness(t, Config{Window: -1,
+		Imported: func(st *statestore.State, peer, service string) (*statestore.State, string, bool) {
+			return far, "tcp", st.Record(catalog.RecordImported, peered.ImportKey(peer, service)) != nil
+		}})
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"x","Peer":"east",`+
+		`"Action":"allow"}]}`), proxy("n1", "web", 1), &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true,
+		Service: &catalog.Service{Node: "n1", ID: "web", Name: "web"}})
+	all := map[string]*seen{}
+	for _, s := range []string{"service/web", "service/next", "rules/web", "rules/", "upstream/dc1/db////east",
+		"upstream/dc1/db///", "passages", "roots"} {
+		all[s] = h.follow(s, "")
+	}
+	for _, c := range []struct {
+		name   string
+		change catalog.Command
+		told   string
+	}{
+		{"a service is exported", configEntry(t, `{"Kind":"exported-services","Name":"default","Services":[{"Name":"web",`+
+			`"Consumers":[{"Peer":"east"}]}]}`), "passages"},
+		{"a peer tells of its mesh", record(catalog.RecordTrust, "east", string(says.Encode())),
+			"passages rules/web service/web upstream/dc1/db////east"},
+		{"a peer exports", record(catalog.RecordImported, "east/db", "it"), "upstream/dc1/db////east"},
+		{"another peer exports", record(catalog.RecordImported, "west/db", "it"), ""},
+		{"a peer is gone", dropRecord(catalog.RecordTrust, "east"), "passages rules/web service/web upstream/dc1/db////east"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			counts := map[string]int{}
+			for s, f := range all {
+				counts[s] = f.count()
+			}
+			h.do(c.change)
+			h.settle()
+			var told []string
+			for s, f := range all {
+				if f.count() != counts[s] {
+					told = append(told, s)
+				}
+			}
+			slices.Sort(told)
+			if got := strings.Join(told, " "); got != c.told {
+				t.Errorf("told %q, want %q", got, c.told)
 			}
 		})
 	}

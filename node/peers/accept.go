@@ -165,7 +165,7 @@ func (m *Manager) answerPull(ctx context.Context, a *peering.Ask, p *peering.Pee
 	l.pull.mu.Lock()
 	defer l.pull.mu.Unlock()
 	if a.Session == 0 {
-		l.pull.session, l.pull.exporter = newSession(), &source{Exporter: peering.Exporter{Peer: p.Name}}
+		l.pull.session, l.pull.exporter = newSession(), m.exporter(p)
 	} else if a.Session != l.pull.session {
 		return nil, errSession
 	}
@@ -248,7 +248,7 @@ func (m *Manager) answerPush(ctx context.Context, a *peering.Ask, p *peering.Pee
 	l.push.mu.Lock()
 	defer l.push.mu.Unlock()
 	if a.Session == 0 {
-		l.push.session, l.push.importer = newSession(), &peering.Importer{}
+		l.push.session, l.push.importer = newSession(), m.importer()
 	} else if a.Session != l.push.session {
 		return nil, errSession
 	}

@@ -279,7 +279,7 @@ func (m *Manager) connect(ctx context.Context, p *peering.Peering, addr string) 
 
 // pull takes in what the peer exports, until that fails.
 func (m *Manager) pull(ctx context.Context, c *rpc.Client, p *peering.Peering, addr string) error {
-	im := &peering.Importer{}
+	im := m.importer()
 	for session := uint64(0); ; {
 		reply, err := ask(ctx, c.Wait, addr, peering.MethodPull, &peering.Ask{ID: p.PeerID, Secret: p.Dial.Secret,
 			Session: session})
@@ -307,7 +307,7 @@ func (m *Manager) pull(ctx context.Context, c *rpc.Client, p *peering.Peering, a
 
 // push sends the peer what this cluster exports to it, until that fails.
 func (m *Manager) push(ctx context.Context, c *rpc.Client, p *peering.Peering, addr string) error {
-	e := &source{Exporter: peering.Exporter{Peer: p.Name}}
+	e := m.exporter(p)
 	for session := uint64(0); ; {
 		b := m.changes(ctx, e)
 		if b == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/catalog/statestore"
@@ -56,7 +57,15 @@ type Leader interface {
 	LeaderChanges() <-chan struct{}
 }
 
-// Config says what a Manager is made of. All fields but Clock, Log and Metrics are needed.
+// Mesh is this cluster's own mesh.
+type Mesh interface {
+	// Domain is its trust domain, "" before it has one.
+	Domain(st *statestore.State) string
+	// Trust is what a peer is told of it, nil while there is nothing to tell.
+	Trust(st *statestore.State, peer string) *peered.Trust
+}
+
+// Config says what a Manager is made of. All fields but Mesh, Clock, Log and Metrics are needed.
 type Config struct {
 	Catalog Catalog
 	Leader  Leader
@@ -69,6 +78,7 @@ type Config struct {
 	ServerName string
 	Roots      func() ([]string, error)
 	Addresses  func() []string
+	Mesh       Mesh // nil where the mesh is switched off
 	Clock      clock.Clock
 	Log        *slog.Logger
 	Metrics    *telemetry.Registry
@@ -319,6 +329,24 @@ func (m *Manager) terminated(ctx context.Context, id string) error {
 		return err
 	}
 	return m.forget(ctx, p.Name)
+}
+
+// exporter is what a peer is sent by, over one connection.
+func (m *Manager) exporter(p *peering.Peering) *source {
+	s := &source{Exporter: peering.Exporter{Peer: p.Name}}
+	if m.cfg.Mesh != nil {
+		s.Trust = m.cfg.Mesh.Trust
+	}
+	return s
+}
+
+// importer is what takes in what a peer sends, over one connection.
+func (m *Manager) importer() *peering.Importer {
+	im := &peering.Importer{}
+	if m.cfg.Mesh != nil {
+		im.Domain = m.cfg.Mesh.Domain(m.cfg.Catalog.State())
+	}
+	return im
 }
 
 // take stores what a peer sent. A peering that is deleted meanwhile takes nothing in.

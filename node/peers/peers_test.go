@@ -2,7 +2,13 @@ package peers
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net"
 	"slices"
 	"strings"
@@ -11,6 +17,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/catalog/statestore"
@@ -34,6 +41,8 @@ type cluster struct {
 	leader  int
 	led     chan struct{} // closed when another server leads
 	servers []*server
+	root    sync.Once
+	rootPEM string
 }
 
 // server is one of them.
@@ -104,6 +113,41 @@ func (c *cluster) lead(n int) {
 	c.led = make(chan struct{})
 }
 
+// ownMesh is the mesh of a cluster, with a root of the cluster's own.
+type ownMesh struct{ c *cluster }
+
+func (m ownMesh) Domain(*statestore.State) string { return m.c.name + ".consul" }
+
+func (m ownMesh) Trust(_ *statestore.State, peer string) *peered.Trust {
+	return &peered.Trust{Domain: m.Domain(nil), Datacenter: m.c.name, As: peer, Roots: m.c.roots()}
+}
+
+func (c *cluster) roots() []string {
+	c.root.Do(func() {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			c.t.Error(err)
+			return
+		}
+		cert := &x509.Certificate{SerialNumber: big.NewInt(1)}
+		der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+		if err != nil {
+			c.t.Error(err)
+		}
+		c.rootPEM = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	})
+	return []string{c.rootPEM}
+}
+
+// trusts is what a cluster knows of a peer's mesh, as its trust domain and how the peer calls it.
+func (c *cluster) trusts(peer string) string {
+	t := peered.Of(c.State(), peer)
+	if t == nil {
+		return ""
+	}
+	return t.Domain + " as " + t.As
+}
+
 func (c *cluster) addr(n int) string { return fmt.Sprintf("%s%d:8300", c.name, n) }
 
 // newCluster starts n servers, of which the first leads.
@@ -131,8 +175,9 @@ func (c *cluster) start(n int) *server {
 	client := rpc.NewClient(rpc.ClientConfig{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		return w.Dial(ctx, addr, wire.ProtoRPC, 0)
 	}})
-	s.Manager = New(Config{Catalog: c, Leader: s, Wire: w, Datacenter: c.name, ServerName: "server." + c.name + ".consul",
-		Roots: func() ([]string, error) { return nil, nil },
+	s.Manager = New(Config{Catalog: c, Leader: s, Wire: w, Mesh: ownMesh{c}, Datacenter: c.name,
+		ServerName: "server." + c.name + ".consul",
+		Roots:      func() ([]string, error) { return nil, nil },
 		Addresses: func() (list []string) {
 			for i := range c.servers {
 				list = append(list, c.addr(i))
@@ -254,6 +299,9 @@ func TestServicesGoBothWays(t *testing.T) {
 	b.export(`[{"Name":"*","Consumers":[{"Peer":"one"}]}]`)
 	b.await("one", "web", "n1 passing")
 	a.await("two", "db", "m1 warning")
+	polltest.Until(t, func() bool {
+		return a.trusts("two") == "dc2.consul as one" && b.trusts("one") == "dc1.consul as two"
+	}, "both to know the mesh of the other")
 	if got := peering.Names(b.State(), "one"); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("dc2 has %v", got)
 	}
@@ -278,7 +326,10 @@ func TestServicesGoBothWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	polltest.Until(t, func() bool { return b.state("one") == "" }, "the peering to be gone where it was deleted")
-	polltest.Until(t, func() bool { return a.state("two") == peering.Terminated && a.health("two", "db") == "" },
+	polltest.Until(t, func() bool {
+		return a.state("two") == peering.Terminated && a.health("two", "db") == "" &&
+			a.trusts("two") == "" && b.trusts("one") == ""
+	},
 		"the other side to be told")
 	if err := a.servers[2].Delete(t.Context(), "two"); err != nil || a.state("two") != "" {
 		t.Errorf("deleted: %q, %v", a.state("two"), err)

@@ -12,7 +12,7 @@ var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", 
 // pure packages decide and do nothing else: state in, state and effects out.
 var pure = []string{
 	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/kvstore",
-	"catalog/query", "catalog/sections", "catalog/statestore",
+	"catalog/peered", "catalog/query", "catalog/sections", "catalog/statestore",
 	"mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
 	"monitor", "monitor/frame", "monitor/objects", "monitor/runs", "monitor/selector", "monitor/shards",
 	"monitor/agent/points", "monitor/agent/tally",
@@ -46,7 +46,7 @@ var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "ru
 // meshSees are the packages of the catalog that the mesh makes its views from: all are pure
 // (catalog/filter is too: what a subset's instances have in common is told in its language).
 var meshSees = []string{"catalog", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway",
-	"catalog/statestore"}
+	"catalog/peered", "catalog/statestore"}
 
 // jobFiles are the packages that job files are read by, and what is shown of jobs.
 var jobFiles = []string{"jobs/spec", "jobs/jobwire", "jobs/diff"}

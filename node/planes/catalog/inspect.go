@@ -35,7 +35,7 @@ var recordNames = map[catalog.RecordKind]string{
 	catalog.RecordSystem:   "SystemMetadata", catalog.RecordFederation: "FederationState",
 	catalog.RecordNodeBar: "NodeBar", catalog.RecordOneTime: "ACLOneTimeToken",
 	catalog.RecordVirtualIP: "ServiceVirtualIP", catalog.RecordPeering: "Peering",
-	catalog.RecordImported: "PeeringImportedService",
+	catalog.RecordImported: "PeeringImportedService", catalog.RecordTrust: "PeeringTrustBundle",
 }
 
 // InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.
