@@ -1,23 +1,12 @@
 package sidecars
 
-import (
-	"time"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// The clock's reading at start, taken once: after that the cheap clock of the
-// runtime, which is the same one, gives the time since.
-var (
-	clockStart = time.Now()
-	clockBase  = readClock()
-)
-
-func readClock() int64 {
+// Monotonic returns CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a machine. It is asked each time. A
+// reading at the start with the runtime's time since then would be off by what passed between the two, which is
+// microseconds, or milliseconds in a process that was put aside there: a change was seen before it was made.
+func Monotonic() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail with a clock that exists
 	return ts.Nano()
 }
-
-// Monotonic returns CLOCK_MONOTONIC in nanoseconds: one clock for all processes of a machine.
-func Monotonic() int64 { return clockBase + int64(time.Since(clockStart)) }
