@@ -106,6 +106,7 @@ type Client struct {
 	history clientHistory
 	lag     lagMarks
 	seek    seeking
+	divided bool // a server may think that a follower has something else than it has: see uniteLocked
 }
 
 // clientHistory is the history that counts now: its generation, once it is known, and those that it replaced (see
@@ -123,6 +124,7 @@ type lagMarks struct {
 	// must have reached within LagLimit of markAt.
 	known, mark uint64
 	markAt      time.Time
+	given       uint64    // the newest index of a value that was given to a follower
 	fresh       time.Time // when all that is followed was last known to be the newest
 }
 
@@ -158,6 +160,7 @@ type sub struct {
 	failing           error
 	retryAt           time.Time
 	asked, answered   uint8 // on which connections, by slot
+	agreed            uint8 // those whose server thinks that just this is known
 	out               delivery
 }
 
@@ -339,7 +342,7 @@ func (c *Client) adoptLocked(generation uint64) {
 	if len(c.history.past) > maxPast {
 		c.history.past = c.history.past[1:]
 	}
-	c.history.generation, c.lag.known, c.lag.mark = generation, 0, 0
+	c.history.generation, c.lag.known, c.lag.mark, c.lag.given = generation, 0, 0, 0
 	c.askIgnoredLocked()
 }
 

@@ -44,6 +44,7 @@ type spoken struct {
 	// that it sent values of a history that did not count.
 	generation     uint64
 	spoke, ignored bool
+	reached        uint64 // an index of that history that its State has, at least
 }
 
 // dialling is how a connection comes to be.
@@ -150,6 +151,7 @@ func (cc *clientConn) askLocked(s *sub) {
 		f.generation, f.since = s.generation, s.index
 	}
 	s.asked |= cc.bit()
+	s.agreed |= cc.bit()
 	s.answered &^= cc.bit()
 	if cc.unanswered == 0 {
 		cc.progress = cc.c.cfg.Clock.Now()
@@ -239,6 +241,7 @@ func (cc *clientConn) endLocked(reason string) {
 	for _, s := range c.subs {
 		s.asked &^= cc.bit()
 		s.answered &^= cc.bit()
+		s.agreed &^= cc.bit()
 	}
 	if cc.conn != nil {
 		c.meters.conns.Add(-1)
@@ -385,6 +388,10 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 		c.look()
 	}
 	c.lag.known = max(c.lag.known, beat.known)
+	cc.past.reached = max(cc.past.reached, beat.known)
+	if c.divided {
+		cc.uniteLocked(now)
+	}
 	if cc.completeLocked() && beat.sent >= beat.known && beat.known >= c.lag.mark {
 		if at := now.Add(-beat.lag); at.After(c.lag.fresh) {
 			c.lag.fresh = at
@@ -392,9 +399,39 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 	}
 }
 
+// uniteLocked asks a server anew for what it knows of otherwise than we do, or would have told too early. It has told
+// everything up to the index that its heartbeat says, so if that covers what another server told and it said nothing of
+// it, it looked later, and found again what there was before.
+func (cc *clientConn) uniteLocked(now time.Time) {
+	c := cc.c
+	c.divided = false
+	for _, s := range c.subs {
+		if s.asked&^s.agreed != 0 {
+			c.divided = true
+		}
+		if s.asked&^s.agreed&cc.bit() == 0 {
+			continue
+		}
+		if s.index == 0 && !cc.behindLocked(now) || s.index > 0 && s.index <= cc.beat.sent && s.answered&cc.bit() != 0 {
+			cc.forgetLocked(s)
+			cc.askLocked(s)
+		}
+	}
+}
+
+// behindLocked reports whether the server's State may be older than what followers were given already. A subject of
+// which they know nothing yet is not to begin with such a State: together with the others it would lead back, as with
+// rules that are to replace newer ones. After LagLimit it is taken, if there is no better server.
+func (cc *clientConn) behindLocked(now time.Time) bool {
+	return cc.past.reached < cc.c.lag.given && !cc.c.lagsLocked(cc, now)
+}
+
 // speaksLocked notes the history that a server speaks of, and says whether it counts.
 func (cc *clientConn) speaksLocked(generation uint64, now time.Time) bool {
 	c := cc.c
+	if cc.past.generation != generation {
+		cc.past.reached = 0
+	}
 	cc.past.generation, cc.past.spoke = generation, true
 	if !c.history.told || generation != c.history.generation {
 		c.turnLocked(now)
@@ -408,18 +445,31 @@ func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 	if s == nil || s.asked&cc.bit() == 0 {
 		return nil
 	}
-	cc.answerLocked(s)
 	v := Value{Index: a.head.index, Generation: a.head.generation, Body: a.body}
 	if a.head.at != 0 {
 		v.At = time.Unix(0, a.head.at)
 	}
 	if !cc.speaksLocked(v.Generation, now) {
+		cc.answerLocked(s)
 		cc.past.ignored = true
 		return nil
 	}
+	cc.past.reached = max(cc.past.reached, v.Index)
+	if s.index == 0 && cc.behindLocked(now) {
+		s.agreed &^= cc.bit()
+		c.divided = true
+		return nil // not answered: it is asked again
+	}
+	cc.answerLocked(s)
 	if !s.acceptLocked(v) {
+		if v.Index == s.index && v.Generation == s.generation {
+			s.agreed |= cc.bit()
+		}
 		return nil
 	}
+	s.agreed = cc.bit()
+	c.divided = c.divided || s.asked != s.agreed
+	c.lag.given = max(c.lag.given, v.Index)
 	c.lag.known = max(c.lag.known, v.Index)
 	c.meters.values.Add(1)
 	c.meters.bytes.Add(uint64(len(v.Body)))
@@ -439,6 +489,8 @@ func (cc *clientConn) goneLocked(m *message, now time.Time) *sub {
 	cc.answerLocked(s)
 	s.asked &^= cc.bit()
 	s.answered &^= cc.bit()
+	// It may be what became of an earlier question, and the server follow since it was asked anew.
+	cc.sendLocked(appendUnfollow(cc.out, s.id))
 	after := c.cfg.RetryDenied
 	lasting := errkind.Is(m.err, errkind.Denied) || errkind.Is(m.err, errkind.Invalid) ||
 		errkind.Is(m.err, errkind.NotFound) || errkind.Is(m.err, errkind.TooLarge)

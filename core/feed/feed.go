@@ -21,6 +21,11 @@ type Value struct {
 	// share it: indexes of two generations (another cluster, a state that was put in
 	// place of this one) say nothing about each other. Sources with one history leave it 0.
 	Generation uint64
+
+	// Since, when the value says the same as the one before it, is the index of that one: who knows the value as of
+	// Since knows it as of Index, and who knows another one of between has to be told. 0: it says something else.
+	// It is for servers and is not sent.
+	Since uint64
 }
 
 // Identity is who follows: the agent, as its connection proved, and the token
@@ -34,7 +39,9 @@ type Identity struct {
 type Source interface {
 	// Follow calls set with the subject's value of now before it returns (or as soon as the
 	// source knows one, when it has only just begun), and then after each change, in order and never twice at once,
-	// until stop is called; after stop has returned it is not called again. set does not block. An error of kind Denied
+	// until stop is called; after stop has returned it is not called again. set does not block. A source that looked
+	// after several changes and finds what there was before gives it again, with Since: an agent may come with what was
+	// between, from a server that looked earlier. An error of kind Denied
 	// says that the identity may not follow the subject. When a right ends later, denied is called once, and set no
 	// more; stop is called nevertheless.
 	Follow(who Identity, subject string, set func(Value), denied func(error)) (stop func(), err error)

@@ -35,6 +35,7 @@ type localSub struct {
 	retry   *clock.Timer
 	stopped bool
 	calling int // calls of the Source's that are under way
+	given   struct{ generation, index uint64 }
 }
 
 // Follow implements Follower.
@@ -59,7 +60,9 @@ func (s *localSub) begin() {
 	s.mu.Unlock()
 	end, err := s.l.Source.Follow(Identity{Node: s.l.Node, Token: s.token}, s.subject, func(v Value) {
 		if s.enter(turn) {
-			s.set(v)
+			if s.take(v) {
+				s.set(v)
+			}
 			s.leave()
 		}
 	}, func(err error) {
@@ -92,6 +95,15 @@ func (s *localSub) enter(turn uint64) bool {
 	}
 	s.calling++
 	return true
+}
+
+// take notes what is given, and says whether it is another value than the one before.
+func (s *localSub) take(v Value) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := v.Since > 0 && s.given.generation == v.Generation && s.given.index == v.Since
+	s.given.generation, s.given.index = v.Generation, v.Index
+	return !same
 }
 
 func (s *localSub) leave() {

@@ -297,7 +297,14 @@ func (f *serverFollow) set(v Value) {
 	if f.ended || f.err != nil || c.state.closed {
 		return
 	}
-	if v.Generation == f.generation && v.Index <= f.since {
+	known := v.Generation == f.generation && v.Index <= f.since
+	if !known && v.Since > 0 && v.Generation == f.generation && v.Since == f.since { // it has just this, or is about to
+		known, f.since = true, v.Index
+		if f.valued {
+			f.value.Index = v.Index
+		}
+	}
+	if known {
 		if f.answered {
 			return
 		}

@@ -92,6 +92,19 @@ func (p *press) publishLocked(subject string, body []byte, index uint64) {
 	p.newest = max(p.newest, index)
 }
 
+// renew says what the subject said before again, under a newer index: the press looked after two changes.
+func (p *press) renew(subject string, index uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	v := p.values[subject]
+	v.Since, v.Index = v.Index, index
+	p.values[subject] = v
+	for f := range p.followers[subject] {
+		f.set(v)
+	}
+	p.newest = max(p.newest, index)
+}
+
 // restart begins another history, with nothing in it.
 func (p *press) restart(generation uint64) {
 	p.mu.Lock()

@@ -125,7 +125,7 @@ func (c *cell) newest() *version {
 }
 
 // build makes the cell's value anew, from a State that is not older than the change it is
-// called for. It returns nil when that is the value that there was.
+// called for. It returns nil when that is the value that there was, as of the same index.
 func (sc *Cache) build(c *cell, changed time.Time) *version {
 	c.making.Lock()
 	defer c.making.Unlock()
@@ -156,10 +156,17 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 		if m.err != nil {
 			next.Body = old.Body // what held goes on to hold
 		}
-		if bytes.Equal(old.Body, next.Body) && (old.Body == nil) == (next.Body == nil) && old.Generation == next.Generation {
-			return nil
-		}
 		next.turn = old.turn + 1
+		if bytes.Equal(old.Body, next.Body) && (old.Body == nil) == (next.Body == nil) && old.Generation == next.Generation {
+			if m.err != nil || next.Index <= old.Index {
+				return nil
+			}
+			// Something else may have been true between the two: whoever comes with that, from a server that saw it, is to
+			// be told that it is over.
+			next.Body, next.At, next.Since = old.Body, old.At, old.Index
+			c.value = next
+			return next
+		}
 		if old.Generation == next.Generation {
 			next.Index = max(next.Index, old.Index+1) // a restore may have taken the index back
 		}

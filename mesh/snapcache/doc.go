@@ -5,8 +5,11 @@
 //
 //   - A value equals what is made from scratch of a State at its index or later; no change is lost.
 //   - A follower sees the values of a subject in order, each once, and none after stop.
+//   - A value's index is that of the newest write that it takes into account, and not lower than that of another
+//     value which any server told of an older State. So of two servers' values the one with the greater index is
+//     the newer, however each of them merged the changes.
 //   - A change costs one build for each subject whose inputs it touched, whatever the number of
-//     followers; a build that gives the same bytes tells nobody.
+//     followers; a build that gives the same bytes says so (Since), and no agent that has them is sent anything.
 //   - No lock is held while a view is made or encoded. While set is called, only the
 //     follower's own lock is.
 //

@@ -160,7 +160,7 @@ func (sc *Cache) tell(c *cell, v *version, followers []*follower) []*follower {
 	c.mu.Unlock()
 	told := uint64(0)
 	for _, f := range followers {
-		if f.give(v) {
+		if f.give(v) && v.Since == 0 {
 			told++
 		}
 	}

@@ -188,6 +188,13 @@ func (s *seen) set(v feed.Value) {
 	if n := len(s.values); n > 0 && s.values[n-1].Generation == v.Generation && s.values[n-1].Index >= v.Index {
 		s.t.Errorf("%s: index %d comes after %d", s.subject, v.Index, s.values[n-1].Index)
 	}
+	if n := len(s.values); n > 0 && v.Since > 0 && v.Since == s.values[n-1].Index { // what it knows, as of now
+		if !bytes.Equal(v.Body, s.values[n-1].Body) || v.Generation != s.values[n-1].Generation {
+			s.t.Errorf("%s: index %d does not say the same as %d", s.subject, v.Index, v.Since)
+		}
+		s.values[n-1].Index = v.Index
+		return
+	}
 	if n := len(s.values); n > 0 && v.At.IsZero() {
 		s.t.Errorf("%s: a change without its time", s.subject)
 	}

@@ -22,6 +22,28 @@ import (
 )
 
 // One endpoint change of one upstream is one build and one encoding, however many follow it.
+// A server that applies a change and its undoing at once finds what there was before. It says so under the index of the
+// undoing: an agent may come with what was between, from a server that was faster.
+func TestToAndFroAtOnce(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	allow := configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"allow"}]}`)
+	deny := configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"deny"}]}`)
+	h.do(allow)
+	s := h.follow("rules/", "")
+	before := s.last()
+	h.do(deny, allow)
+	h.settle()
+	if v := s.last(); v.Index != h.State().Index() || s.count() != 1 {
+		t.Errorf("%d values, the last at %d of %d", s.count(), v.Index, h.State().Index())
+	}
+	if v := h.follow("rules/", "").last(); v.Index != h.State().Index() || !bytes.Equal(v.Body, before.Body) {
+		t.Errorf("who comes now is told of index %d of %d", v.Index, h.State().Index())
+	}
+	if told := h.Stats().Told; told != 0 {
+		t.Errorf("%d were told of it", told)
+	}
+}
+
 func TestOneChangeIsBuiltOnce(t *testing.T) {
 	h := newHarness(t, Config{})
 	const followers = 2000

@@ -1,0 +1,409 @@
+package hostplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"corbel.dev/corbel/api/xds/session"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/mesh/envoy"
+	"corbel.dev/corbel/mesh/host"
+	"corbel.dev/corbel/mesh/leaf"
+	"corbel.dev/corbel/mesh/proxy"
+	"corbel.dev/corbel/mesh/snapcache"
+)
+
+const clusterID = "11111111-2222-3333-4444-555555555555"
+
+// journal is what all servers apply, each when its turn comes, and the State after each command.
+type journal struct {
+	commands []catalog.Command
+	states   []*statestore.State
+}
+
+func (j *journal) add(c catalog.Command) {
+	last := statestore.Empty()
+	if n := len(j.states); n > 0 {
+		last = j.states[n-1]
+	}
+	next, _, _ := last.Apply([]catalog.Command{c})
+	j.commands, j.states = append(j.commands, c), append(j.states, next)
+}
+
+// rules is the version of the rules that web's proxies have by a State.
+func rules(t *testing.T, st *statestore.State) string {
+	m := &mesh.Maker{State: st, Datacenter: "dc1", TrustDomain: ca.TrustDomain(clusterID)}
+	v, err := envoy.Authorization(m.Rules(m.Service("web").RulesSubject().Service))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Network.Version
+}
+
+// replica is one server's catalog.
+type replica struct {
+	of      *journal
+	applied int
+	st      atomic.Pointer[statestore.State]
+	hooks   []func(*statestore.State, *catalog.Changes)
+}
+
+func (r *replica) State() *statestore.State                            { return r.st.Load() }
+func (r *replica) OnApply(f func(*statestore.State, *catalog.Changes)) { r.hooks = append(r.hooks, f) }
+
+// advance applies the next n commands as one batch.
+func (r *replica) advance(n int) {
+	n = min(n, len(r.of.commands)-r.applied)
+	if n == 0 {
+		return
+	}
+	was := r.State()
+	next, _, changes := was.Apply(r.of.commands[r.applied : r.applied+n])
+	r.applied += n
+	if next == was {
+		return
+	}
+	r.st.Store(next)
+	for _, f := range r.hooks {
+		f(next, &changes)
+	}
+}
+
+// source is a replica's cache, with an authority that never changes.
+type source struct {
+	*snapcache.Cache
+	roots []byte
+}
+
+func (s source) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (func(), error) {
+	if subject == "roots" {
+		generation, _ := s.Newest()
+		set(feed.Value{Index: 1, Generation: generation, Body: s.roots})
+		return func() {}, nil
+	}
+	return s.Cache.Follow(who, subject, set, denied)
+}
+
+// agent is the host of web's proxy: what it follows servers with, and what it gives to the proxy.
+type agent struct{ host *host.Host }
+
+// FollowSubject implements host.Leaves.
+func (*agent) FollowSubject(_ leaf.Subject, _ string, set func(leaf.Leaf), _ func(error)) func() {
+	set(leaf.Leaf{CertPEM: "cert", PrivateKeyPEM: "key"})
+	return func() {}
+}
+
+// directory knows the one proxy.
+type directory struct{ service *catalog.Service }
+
+func (d directory) Find(_, id string) *catalog.Service {
+	if id == d.service.ID {
+		return d.service
+	}
+	return nil
+}
+func (d directory) List() []*catalog.Service { return []*catalog.Service{d.service} }
+func (d directory) Await(ctx context.Context, since uint64) uint64 {
+	if since == 0 {
+		return 1
+	}
+	<-ctx.Done()
+	return since
+}
+
+// sidecar is a proxy that takes its time to acknowledge, and opens its stream anew now and then.
+type sidecar struct {
+	t    *testing.T
+	host *host.Host
+	rng  *rand.Rand
+	wake chan struct{}
+	news atomic.Uint32
+
+	mu  sync.Mutex
+	had []string // the versions of its rules, in order
+}
+
+// Wake implements mesh.Waker.
+func (s *sidecar) Wake(types mesh.Types) {
+	s.news.Or(uint32(types))
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sidecar) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		stream, err := s.host.Open(ctx, host.Claim{ID: "web-sidecar-proxy"}, "")
+		if err != nil {
+			continue // ctx ended
+		}
+		s.serve(ctx, stream, 1+s.rng.IntN(40))
+	}
+}
+
+// serve is one stream, for so many wake-ups.
+func (s *sidecar) serve(ctx context.Context, stream *host.Stream, turns int) {
+	defer stream.Bind(s)()
+	x := session.New(false)
+	ask := &session.Request{Type: mesh.TypeExtension, Known: true, Subscribe: []string{mesh.NetworkRules}}
+	var answer session.Answer
+	var out session.Response
+	for first := true; turns > 0; turns-- {
+		x.Changed(mesh.Types(s.news.Swap(0)))
+		if first {
+			x.Changed(mesh.AllTypes)
+			if _, err := x.Request(ask, &answer); err != nil {
+				s.t.Error(err)
+			}
+			first = false
+		}
+		for x.Next(stream, time.Now(), &out) {
+			for _, r := range out.Resources {
+				s.mu.Lock()
+				s.had = append(s.had, r.Version)
+				s.mu.Unlock()
+			}
+			pause(s.rng.IntN(30))
+			if _, err := x.Request(&session.Request{Type: out.Type, Known: true, Nonce: out.Nonce}, &answer); err != nil {
+				s.t.Error(err)
+			}
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pause lets the bubble's time pass.
+func pause(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
+
+// fleet is servers, an agent and its proxy.
+type fleet struct {
+	t        *testing.T
+	journal  journal
+	memory   *wire.Memory
+	replicas []*replica
+	held     int // the place of the one that applies nothing for a while
+	sources  []source
+	stops    []func()
+	agents   []*sidecar
+	ctx      context.Context
+	running  sync.WaitGroup
+}
+
+func (f *fleet) run(part func(context.Context) error) {
+	f.running.Go(func() {
+		if err := part(f.ctx); err != nil {
+			f.t.Error(err)
+		}
+	})
+}
+
+func (f *fleet) serve(i int) {
+	name := fmt.Sprint("s", i)
+	l, err := f.memory.Host(name).Listen(name + ":1")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	server, err := feed.NewServer(feed.ServerConfig{Source: f.sources[i]})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Run(ctx, l)
+	}()
+	f.stops[i] = func() { cancel(); <-done }
+}
+
+func (f *fleet) addServer(roots []byte) {
+	r := &replica{of: &f.journal}
+	r.st.Store(statestore.Empty())
+	r.advance(len(f.journal.commands))
+	cache, err := snapcache.New(snapcache.Config{Catalog: r})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.replicas, f.sources = append(f.replicas, r), append(f.sources, source{cache, roots})
+	f.stops = append(f.stops, nil)
+	f.run(cache.Run)
+	f.serve(len(f.replicas) - 1)
+}
+
+func (f *fleet) addAgent(rng *rand.Rand, hedge bool) {
+	name := fmt.Sprint("a", len(f.agents))
+	own, err := json.Marshal(proxy.Registration{DestinationServiceName: "web", DestinationServiceID: "web",
+		LocalServiceAddress: "127.0.0.1", LocalServicePort: 80})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	client, err := feed.NewClient(feed.ClientConfig{Node: name, Hedge: hedge,
+		Servers: func() (list []string) {
+			for i := range f.replicas {
+				list = append(list, fmt.Sprint("s", i, ":1"))
+			}
+			return list
+		},
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return f.memory.Host(name).DialContext(ctx, "tcp", addr)
+		}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: &agent{}, Directory: directory{&catalog.Service{
+		Node: name, Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Port: 21000,
+		Connect: catalog.Connect{Proxy: own, ProxyDestination: "web"}}}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	s := &sidecar{t: f.t, host: h, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), wake: make(chan struct{}, 1)}
+	f.agents = append(f.agents, s)
+	f.run(client.Run)
+	f.run(h.Run)
+	f.run(func(ctx context.Context) error { s.run(ctx); return nil })
+}
+
+// intentions are the states between which the journal moves, to and fro: what it says again and again is what a server
+// that applies much at once does not notice.
+var intentions = []string{
+	`{"Kind":"service-intentions","Name":"%s","Sources":[{"Name":"intruder","Action":"deny"}]}`,
+	`{"Kind":"service-intentions","Name":"%s","Sources":[{"Name":"api","Action":"allow"}]}`,
+	``,
+}
+
+func intention(t *testing.T, rng *rand.Rand, destination string) catalog.Command {
+	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordConfigEntry,
+		Key: entry.Key(entry.ServiceIntentions, destination)}}
+	if raw := intentions[rng.IntN(len(intentions))]; raw != "" {
+		e, err := entry.Decode(fmt.Appendf(nil, raw, destination))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if op.Record.Value, err = entry.Encode(e); err != nil {
+			t.Fatal(err)
+		}
+		op.Verb = catalog.RecordSet
+	}
+	return &catalog.Records{Ops: []catalog.RecordOp{op}}
+}
+
+// TestRulesNeverGoBack: whatever servers apply early, late or at once, and whatever becomes of the connections, a proxy
+// that has heard of a denial is not told what held before it, and ends with what holds.
+func TestRulesNeverGoBack(t *testing.T) {
+	seeds := []uint64{76, 191, 279, 290} // a client without one of the rules went back
+	for seed := range uint64(24) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { orderRun(t, seed) })
+		})
+	}
+}
+
+func orderRun(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 14))
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &fleet{t: t, memory: wire.NewMemory(), ctx: ctx}
+	defer f.running.Wait()
+	defer cancel()
+	f.journal.add(&catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{
+		Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(clusterID)}}}})
+	roots, err := (&mesh.Roots{TrustDomain: ca.TrustDomain(clusterID), ActiveID: "a",
+		List: []mesh.Root{{ID: "a", PEM: "pem", Active: true}}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.addServer(roots)
+	}
+	for i := range 4 {
+		f.addAgent(rng, i%2 == 0)
+	}
+	pause(3000)
+	for range 300 {
+		f.step(rng)
+		pause(rng.IntN(300))
+	}
+	f.memory.HealAll()
+	for _, r := range f.replicas {
+		r.advance(len(f.journal.commands))
+	}
+	pause(60_000)
+	for i, s := range f.agents {
+		s.mu.Lock()
+		f.judge(i, slices.Clone(s.had))
+		s.mu.Unlock()
+	}
+}
+
+func (f *fleet) step(rng *rand.Rand) {
+	i := rng.IntN(len(f.replicas))
+	server, agent := fmt.Sprint("s", i), fmt.Sprint("a", rng.IntN(len(f.agents)))
+	if rng.IntN(20) == 0 {
+		f.held = rng.IntN(len(f.replicas) + 1)
+	}
+	switch rng.IntN(16) {
+	case 0, 1, 2, 3, 4:
+		f.journal.add(intention(f.t, rng, destinations[rng.IntN(len(destinations))]))
+	case 5, 6, 7, 8, 9, 10:
+		if i != f.held {
+			f.replicas[i].advance(1 + rng.IntN(8)*rng.IntN(2))
+		}
+	case 11:
+		f.memory.Drop(agent, server)
+	case 12:
+		f.memory.Stall(server, agent)
+	case 13:
+		f.memory.Delay(server, agent, time.Duration(rng.IntN(200))*time.Millisecond)
+	case 14:
+		f.memory.Heal(server, agent)
+		f.memory.Heal(agent, server)
+	case 15:
+		f.stops[i]()
+		f.serve(i)
+	}
+}
+
+var destinations = []string{"*", "web"}
+
+// judge finds the States, none before the last one, in which the proxy had each of its rules.
+func (f *fleet) judge(who int, had []string) {
+	f.t.Helper()
+	versions := make([]string, len(f.journal.states))
+	for i, st := range f.journal.states {
+		versions[i] = rules(f.t, st)
+	}
+	at := 0
+	for i, v := range had {
+		for at < len(versions) && versions[at] != v {
+			at++
+		}
+		if at == len(versions) {
+			f.t.Fatalf("agent %d: rules %d of %d are older than those before them", who, i+1, len(had))
+		}
+	}
+	if want := versions[len(versions)-1]; len(had) == 0 || had[len(had)-1] != want {
+		f.t.Errorf("agent %d does not have the newest rules after a minute", who)
+	}
+}
