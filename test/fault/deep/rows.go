@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	faultrun "corbel.dev/corbel/test/fault"
 	"corbel.dev/corbel/test/fault/flood"
+	"corbel.dev/corbel/test/kafka"
 )
 
 // done is what one seed of a row did: counts by name, and times worth a quantile.
@@ -96,6 +99,8 @@ var rows = []row{
 		usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second})},
 	{"usage-one", "the same on one server", 4, 90 * time.Second, false,
 		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
+	{"usage-kafka", "the same with the log in three real brokers of Kafka, of which one is killed in most cycles, with " +
+		"servers or alone", 1, 5 * time.Minute, false, usageKafka},
 	{"jobs", "A4, jobs plane: kill -9 and power loss cycles of three servers while jobs are registered, updated, " +
 		"stopped and dispatched; time until every server answered", 10, 3 * time.Minute, false,
 		jobsCrash(jobsruns.Crash{Servers: 3, Nodes: 30, Cycles: 25})},
@@ -216,8 +221,25 @@ func usageCrash(cfg usageruns.Usage) runner {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		r, err := usageruns.Run(ctx, l, cfg, seed)
 		return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "sent again": r.Retries,
-			"duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}, err
+			"brokers killed": r.Brokers, "duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}, err
 	}
+}
+
+func usageKafka(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	dir, err := os.MkdirTemp("", "corbel-kafka-")
+	if err != nil {
+		return done{}, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	brokers, err := kafka.Open(ctx, dir, 3)
+	if errors.Is(err, kafka.ErrMissing) {
+		return done{}, fmt.Errorf("%w: %w", errNotRun, err)
+	}
+	if err != nil {
+		return done{}, err
+	}
+	defer brokers.Close()
+	return usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second, Brokers: brokers})(ctx, l, seed)
 }
 
 func jobsCrash(cfg jobsruns.Crash) runner {

@@ -12,12 +12,14 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/spawn/harness"
 	faultrun "corbel.dev/corbel/test/fault"
+	"corbel.dev/corbel/test/kafka"
 )
 
 // Usage is a run.
@@ -27,11 +29,13 @@ type Usage struct {
 	Senders int // default 3
 	// Load is how long the load of a cycle lasts at most; default a second.
 	Load time.Duration
+	// Brokers, where it is not nil, has the servers' log, and loses a broker in most cycles.
+	Brokers *kafka.Cluster
 }
 
 // Report tells what a run did.
 type Report struct {
-	Cycles, Events, Retries, Duplicates, Late, Voids, Judged int
+	Cycles, Brokers, Events, Retries, Duplicates, Late, Voids, Judged int
 	// Starts are the times from a start until all servers served again.
 	Starts []time.Duration
 }
@@ -39,7 +43,7 @@ type Report struct {
 // config has servers take over soon, so that cycles are short.
 const config = `usage {
 	own_planes = false
-	log { failover = "3s" alone_after = "3s" }
+	log { %s }
 	state { snapshot = "1s" }
 }`
 
@@ -79,7 +83,11 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Usage, seed uint64) (report R
 	if cfg.Load == 0 {
 		cfg.Load = time.Second
 	}
-	c, err := l.Open(ctx, harness.Config{Servers: cfg.Servers, Power: true, HCL: []string{config}})
+	log := `failover = "3s" alone_after = "3s"`
+	if cfg.Brokers != nil {
+		log = fmt.Sprintf(`failover = "3s" kafka { brokers = ["%s"] }`, strings.Join(cfg.Brokers.Brokers, `", "`))
+	}
+	c, err := l.Open(ctx, harness.Config{Servers: cfg.Servers, Power: true, HCL: []string{fmt.Sprintf(config, log)}})
 	if err != nil {
 		return report, err
 	}
@@ -123,7 +131,14 @@ func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, se
 	if len(c.Servers) > 1 && r.IntN(4) > 0 {
 		victims = []*faultrun.Server{c.Servers[r.IntN(len(c.Servers))]}
 	}
-	lost := 0
+	lost, broker := 0, -1
+	if b := cfg.Brokers; b != nil && r.IntN(4) > 0 {
+		broker = r.IntN(len(b.Brokers))
+		b.Kill(broker)
+		if r.IntN(3) == 0 {
+			victims = nil
+		}
+	}
 	for _, s := range victims {
 		_ = s.Control.Kill() // all at once
 	}
@@ -141,6 +156,10 @@ func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, se
 	err := c.Start()
 	if err == nil {
 		err = c.Ready(ctx, harness.StartLimit)
+	}
+	if broker >= 0 {
+		err = errors.Join(err, cfg.Brokers.Start(broker), cfg.Brokers.Wait(ctx, broker))
+		report.Brokers++
 	}
 	took := time.Since(began)
 	cancel()

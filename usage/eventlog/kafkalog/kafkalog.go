@@ -191,8 +191,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// patiently asks again while a coordinator of groups is being found or moves: the first commit of a cluster's life has
-// the topic of all commits made.
+// patiently asks again while brokers say that they will answer later, as when a coordinator of groups is being found or
+// moves: the first commit of a cluster's life has the topic of all commits made.
 func patiently(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
@@ -324,11 +324,11 @@ func (l *Log) release(n int64) {
 func (l *Log) Bounds(ctx context.Context) ([]eventlog.Bound, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	first, err := l.offsets(l.admin.ListStartOffsets(ctx, l.cfg.Topic))
+	first, err := l.offsets(ctx, func() (kadm.ListedOffsets, error) { return l.admin.ListStartOffsets(ctx, l.cfg.Topic) })
 	if err != nil {
 		return nil, err
 	}
-	next, err := l.offsets(l.admin.ListEndOffsets(ctx, l.cfg.Topic))
+	next, err := l.ends(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -339,9 +339,20 @@ func (l *Log) Bounds(ctx context.Context) ([]eventlog.Bound, error) {
 	return bounds, nil
 }
 
-// offsets are those of all partitions.
-func (l *Log) offsets(listed kadm.ListedOffsets, err error) ([]uint64, error) {
-	if err = cmp.Or(err, listed.Error()); err != nil {
+// ends returns the offset that each partition gives next.
+func (l *Log) ends(ctx context.Context) ([]uint64, error) {
+	return l.offsets(ctx, func() (kadm.ListedOffsets, error) { return l.admin.ListEndOffsets(ctx, l.cfg.Topic) })
+}
+
+// offsets are those of all partitions. It asks again while a broker does not know yet that it leads one: who leads a
+// topic that was just made is told by its first broker before the others have heard of it.
+func (l *Log) offsets(ctx context.Context, ask func() (kadm.ListedOffsets, error)) ([]uint64, error) {
+	var listed kadm.ListedOffsets
+	err := patiently(ctx, func() (err error) {
+		listed, err = ask()
+		return cmp.Or(err, listed.Error())
+	})
+	if err != nil {
 		return nil, failed("offsets", err)
 	}
 	list := make([]uint64, l.partitions)
@@ -359,7 +370,9 @@ func (l *Log) offsets(listed kadm.ListedOffsets, err error) ([]uint64, error) {
 func (l *Log) Since(ctx context.Context, t time.Time) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	return l.offsets(l.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), l.cfg.Topic))
+	return l.offsets(ctx, func() (kadm.ListedOffsets, error) {
+		return l.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), l.cfg.Topic)
+	})
 }
 
 // group is a group's name in the cluster.
@@ -372,7 +385,7 @@ func (l *Log) Commit(ctx context.Context, group string, positions []eventlog.Pos
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	next, err := l.offsets(l.admin.ListEndOffsets(ctx, l.cfg.Topic))
+	next, err := l.ends(ctx)
 	if err != nil {
 		return err
 	}

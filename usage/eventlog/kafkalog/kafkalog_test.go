@@ -3,9 +3,11 @@ package kafkalog
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/test/kafka"
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/eventlog/logtest"
 )
@@ -57,15 +61,138 @@ func TestConformance(t *testing.T) {
 	conformance(t, cfg, "")
 }
 
-// TestRealBrokers runs the kit against a cluster: CORBEL_KAFKA names its brokers. Its topics stay there.
+// TestRealBrokers runs the kit against three brokers of Kafka, or those that CORBEL_KAFKA names, where the topics stay;
+// and then kills them one by one, while four senders append.
 func TestRealBrokers(t *testing.T) {
-	brokers := os.Getenv("CORBEL_KAFKA")
-	if brokers == "" {
-		loud.Skip(t, "CORBEL_KAFKA names no brokers (host:port, separated by commas)")
+	var brokers []string
+	var own *kafka.Cluster
+	if names := os.Getenv("CORBEL_KAFKA"); names != "" {
+		brokers = strings.Split(names, ",")
+	} else {
+		var err error
+		if own, err = kafka.Open(t.Context(), t.TempDir(), 3); errors.Is(err, kafka.ErrMissing) {
+			loud.Skip(t, "%v", err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		brokers = own.Brokers
 	}
-	// A cluster makes its topic of offsets, with 50 partitions, at the first commit of its life.
-	conformance(t, Config{Brokers: strings.Split(brokers, ","), Partitions: logtest.Partitions, Timeout: 25 * time.Second},
-		fmt.Sprintf("corbel-%d-", time.Now().UnixNano()))
+	cfg := Config{Brokers: brokers, Partitions: logtest.Partitions, Timeout: 25 * time.Second}
+	t.Run("Conformance", func(t *testing.T) {
+		// A cluster makes its topic of offsets at the first commit of its life.
+		conformance(t, cfg, fmt.Sprintf("corbel-%d-", time.Now().UnixNano()))
+	})
+	t.Run("Killed", func(t *testing.T) {
+		if own == nil {
+			loud.Skip(t, "brokers that CORBEL_KAFKA names are not killed")
+		}
+		killed(t, own, cfg)
+	})
+}
+
+var brokerKills = flag.Int("broker-kills", 1, "how many of Kafka's brokers are killed, one after the other")
+
+// killed kills one broker after the other. What was acknowledged is there, in its order; what was refused with an error
+// that may have stored it is there once or not at all.
+func killed(t *testing.T, brokers *kafka.Cluster, cfg Config) {
+	cfg.Topic, cfg.Timeout = "killed", 10*time.Second
+	l := open(t, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*brokerKills)*3*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var acknowledged [logtest.Partitions][]string
+	var count atomic.Int64
+	stop := make(chan struct{})
+	for p := range acknowledged {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				text := fmt.Sprintf("%d-%d", p, n)
+				if _, err := l.Append(ctx, entry(p, text)); err == nil {
+					acknowledged[p] = append(acknowledged[p], text)
+					count.Add(1)
+				} else if ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	goesOn := func() {
+		before := count.Load()
+		polltest.Within(t, 2*time.Minute, func() bool { return count.Load() > before+100 }, "entries to be taken again")
+	}
+	goesOn()
+	for n := range *brokerKills {
+		i := n % len(brokers.Brokers)
+		brokers.Kill(i)
+		goesOn()
+		if err := errors.Join(brokers.Start(i), brokers.Wait(ctx, i)); err != nil {
+			t.Fatal(err)
+		}
+		polltest.Within(t, 2*time.Minute, func() bool { return inSync(t, l) }, "broker %d to have what it missed", i+1)
+	}
+	close(stop)
+	wg.Wait()
+	if ctx.Err() != nil {
+		t.Fatal("the senders took longer than the test's time")
+	}
+	judgeKilled(t, l, acknowledged)
+}
+
+// inSync reports whether each partition is kept by all its replicas.
+func inSync(t *testing.T, l *Log) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), l.cfg.Timeout)
+	defer cancel()
+	topics, err := l.admin.ListTopics(ctx, l.cfg.Topic)
+	if err != nil {
+		return false
+	}
+	for _, p := range topics[l.cfg.Topic].Partitions {
+		if p.Err != nil || len(p.ISR) < len(p.Replicas) {
+			return false
+		}
+	}
+	return len(topics[l.cfg.Topic].Partitions) == logtest.Partitions
+}
+
+func judgeKilled(t *testing.T, l *Log, acknowledged [logtest.Partitions][]string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	total := 0
+	for p, want := range acknowledged {
+		r, err := l.Reader(map[int]uint64{p: 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, next := map[string]bool{}, 0
+		for next < len(want) {
+			records, err := r.Next(ctx)
+			if err != nil {
+				t.Fatalf("partition %d: %d of %d acknowledged entries, then: %v", p, next, len(want), err)
+			}
+			for _, record := range records {
+				text := string(record.Data)
+				if seen[text] {
+					t.Errorf("partition %d has %s twice", p, text)
+				}
+				seen[text] = true
+				if next < len(want) && text == want[next] {
+					next++
+				}
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		total += len(want)
+	}
+	t.Logf("%d entries were acknowledged over %d kills, none is missing or twice", total, *brokerKills)
 }
 
 func entry(partition int, text string) []eventlog.Entry {
@@ -126,6 +253,35 @@ func notYet(req kmsg.Request) kmsg.Response {
 		return res
 	}
 	return nil
+}
+
+// A broker that leads a partition and has not heard of it yet is asked again.
+func TestTopicThatIsNotEverywhereYet(t *testing.T) {
+	c, cfg := cluster(t)
+	l := open(t, cfg)
+	var asked atomic.Int64
+	c.ControlKey(int16(kmsg.ListOffsets), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if asked.Add(1) > 5 {
+			return nil, nil, false
+		}
+		r := req.(*kmsg.ListOffsetsRequest)
+		res := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, topic := range r.Topics {
+			rt := kmsg.NewListOffsetsResponseTopic()
+			rt.Topic = topic.Topic
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewListOffsetsResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, kerr.UnknownTopicOrPartition.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			res.Topics = append(res.Topics, rt)
+		}
+		return res, nil, true
+	})
+	if bounds, err := l.Bounds(t.Context()); err != nil || len(bounds) != logtest.Partitions || asked.Load() < 6 {
+		t.Fatal(bounds, err, asked.Load())
+	}
 }
 
 // Brokers that cut the connection instead of answering: the batch is sent again, and all are there, once and in order.
