@@ -1,5 +1,5 @@
-// Package kafka starts real Kafka brokers for tests, kills them and starts them again. It needs java, and mvn for Kafka's
-// files, which are kept in .cache; ErrMissing says what is not there.
+// Package kafka starts real Kafka brokers for tests, kills them and starts them again. It needs java, and mvn for
+// Kafka's files, which are kept in .cache; ErrMissing says what is not there.
 package kafka
 
 import (
@@ -29,7 +29,10 @@ const version = "3.9.1"
 const project = `<project><modelVersion>4.0.0</modelVersion>
 <groupId>dev.corbel</groupId><artifactId>kafka</artifactId><version>1</version>
 <dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>` + version + `</version></dependency>
+<dependency>
+	<groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+	<version>` + version + `</version>
+</dependency>
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-reload4j</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 `

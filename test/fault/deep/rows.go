@@ -101,6 +101,8 @@ var rows = []row{
 		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
 	{"usage-kafka", "the same with the log in three real brokers of Kafka, of which one is killed in most cycles, with " +
 		"servers or alone", 1, 5 * time.Minute, false, usageKafka},
+	{"usage-roll", "usage plane: three servers stopped in order and started, one by one, under half of the load that " +
+		"they take; every estimate against an exact model; how long batches took", 1, time.Minute, true, usageRoll},
 	{"jobs", "A4, jobs plane: kill -9 and power loss cycles of three servers while jobs are registered, updated, " +
 		"stopped and dispatched; time until every server answered", 10, 3 * time.Minute, false,
 		jobsCrash(jobsruns.Crash{Servers: 3, Nodes: 30, Cycles: 25})},
@@ -220,9 +222,23 @@ func secretsCrash(cfg secretsruns.Secrets) func(context.Context, *faultrun.Lab, 
 func usageCrash(cfg usageruns.Usage) runner {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		r, err := usageruns.Run(ctx, l, cfg, seed)
-		return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "sent again": r.Retries,
-			"brokers killed": r.Brokers, "duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}, err
+		d := done{map[string]int{"cycles": r.Cycles, "events": r.Events, "sent again": r.Retries,
+			"duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}
+		if cfg.Brokers != nil {
+			d.Counts["brokers killed"] = r.Brokers
+		}
+		return d, err
 	}
+}
+
+func usageRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := usageruns.RunRoll(ctx, l, usageruns.Roll{}, seed)
+	q := catalogruns.Quantile
+	fmt.Printf("usage-roll: %.0f batches/s were taken; at half of it: quiet p50 %v, p99 %v of %d; rolled p50 %v, p99 %v "+
+		"of %d\n", r.Capacity, q(r.Quiet, 0.5), q(r.Quiet, 0.99), len(r.Quiet), q(r.Rolled, 0.5), q(r.Rolled, 0.99),
+		len(r.Rolled))
+	return done{map[string]int{"servers stopped": r.Cycles, "events": r.Events, "sent again": r.Retries,
+		"values judged": r.Judged}, r.Rolled}, err
 }
 
 func usageKafka(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

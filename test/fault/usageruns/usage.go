@@ -40,12 +40,15 @@ type Report struct {
 	Starts []time.Duration
 }
 
-// config has servers take over soon, so that cycles are short.
+// config has servers take over soon, so that cycles are short; it lacks where the log is.
 const config = `usage {
 	own_planes = false
 	log { %s }
 	state { snapshot = "1s" }
 }`
+
+// usual is the log of servers whose disks have it.
+const usual = `failover = "3s" alone_after = "3s"`
 
 // late is how old an event may be to be counted, and old how old those are that may not.
 const late, old = time.Hour, 3 * time.Hour
@@ -83,7 +86,7 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Usage, seed uint64) (report R
 	if cfg.Load == 0 {
 		cfg.Load = time.Second
 	}
-	log := `failover = "3s" alone_after = "3s"`
+	log := usual
 	if cfg.Brokers != nil {
 		log = fmt.Sprintf(`failover = "3s" kafka { brokers = ["%s"] }`, strings.Join(cfg.Brokers.Brokers, `", "`))
 	}
