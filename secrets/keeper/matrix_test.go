@@ -78,7 +78,7 @@ func cells(t *testing.T, h *house) (list []cell) {
 				h.ok(secrets.Update, "sys/mounts/"+name, `{"type":"`+name+`"}`)
 			}
 		case mounting.Login:
-			h.ok(secrets.Update, "sys/auth/"+name, `{"type":"`+name+`"}`)
+			h.ok(secrets.Update, "sys/"+name, `{"type":"`+strings.TrimPrefix(name, "auth/")+`"}`)
 		}
 	}
 	st := h.gate.Load()

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/secrets/engine/acltoken"
 	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/engine/kv"
+	"corbel.dev/corbel/secrets/engine/ldapsecrets"
 	"corbel.dev/corbel/secrets/engine/pki"
 	"corbel.dev/corbel/secrets/engine/ssh"
 	"corbel.dev/corbel/secrets/engine/totp"
@@ -43,6 +44,17 @@ type Kind struct {
 	Make func(e *mount.Entry, salt []byte) engine.Engine
 }
 
+// login begins the keys of Kinds that are auth methods: some of them share their type's name with an engine.
+const login = "auth/"
+
+// kind is a mount's.
+func (m *Mounts) kind(e *mount.Entry) Kind {
+	if k, ok := m.Kinds[login+e.Type]; ok && e.Auth() {
+		return k
+	}
+	return m.Kinds[e.Type]
+}
+
 // kinds are the types of mounts whose engines are nobody's but their mount's.
 func (m *Mounts) kinds() map[string]Kind {
 	withKeys := func(*mount.Entry, []byte) engine.Engine { return &jwt.Engine{Keys: m.issuers} }
@@ -67,23 +79,26 @@ func (m *Mounts) kinds() map[string]Kind {
 		}},
 		"consul": {Secret, func(e *mount.Entry, _ []byte) engine.Engine { return acltoken.Consul(m.ttls(e)) }},
 		"nomad":  {Secret, func(e *mount.Entry, _ []byte) engine.Engine { return acltoken.Nomad(m.ttls(e)) }},
+		"ldap": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
+			return ldapsecrets.New(ldapsecrets.Config{TTLs: m.ttls(e), Password: m.password(e)})
+		}},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &database.Engine{TTLs: m.ttls(e), Password: m.password(e), Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
 		}},
-		"userpass": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+		login + "userpass": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &userpass.Engine{Hashing: m.Hashing, Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID}
 		}},
-		"ldap": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+		login + "ldap": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
 			return ldap.New(&m.Lockout, m.lockoutRules(e), e.UUID)
 		}},
-		"jwt":  {Login, withKeys},
-		"oidc": {Login, withKeys}, // Vault's second name for it
-		"kubernetes": {Login, func(*mount.Entry, []byte) engine.Engine {
+		login + "jwt":  {Login, withKeys},
+		login + "oidc": {Login, withKeys}, // Vault's second name for it
+		login + "kubernetes": {Login, func(*mount.Entry, []byte) engine.Engine {
 			return &kubernetes.Engine{Local: kubernetes.Local}
 		}},
-		"cert": {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
-		"approle": {Login, func(e *mount.Entry, salt []byte) engine.Engine {
+		login + "cert": {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
+		login + "approle": {Login, func(e *mount.Entry, salt []byte) engine.Engine {
 			book := token.Book{Salt: salt}
 			return &approle.Engine{Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID,
 				Hash: func(id string) string { return book.Hash(e.UUID + id) }}
@@ -93,8 +108,8 @@ func (m *Mounts) kinds() map[string]Kind {
 
 // Engine makes the engine of a mount.
 func (m *Mounts) Engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
-	kind, ok := m.Kinds[e.Type]
-	if !ok {
+	kind := m.kind(e)
+	if kind.Make == nil {
 		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
 	}
 	return kind.Make(e, salt), nil

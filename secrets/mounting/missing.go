@@ -18,7 +18,8 @@ var instead = map[Side]map[string]string{
 		"azure":    "workloads log in by jwt with the issuer of their tenant as oidc_discovery_url",
 	},
 	Secret: {
-		"ldap":       "the auth method ldap is there",
+		"ad":         "mount the type ldap, and write schema=ad to its config",
+		"openldap":   "mount the type ldap",
 		"rabbitmq":   "keep its users in the server, and their passwords in kv",
 		"kubernetes": "the auth method kubernetes is there",
 	},

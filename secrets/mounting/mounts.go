@@ -43,7 +43,7 @@ type Config struct {
 // Mounts makes the engines of mounts, and answers for the mounts themselves.
 type Mounts struct {
 	Config
-	Kinds   map[string]Kind // the types of mounts that there are; not changed once requests come
+	Kinds   map[string]Kind // the types of mounts that there are, auth methods as auth/TYPE; kept once requests come
 	Lockout auth.Lockout    // of all auth methods
 	Hashing *limit.Gate     // of passwords
 
@@ -200,7 +200,7 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 	if e.Auth() {
 		want = Login
 	}
-	if m.Kinds[e.Type].Side != want {
+	if m.kind(e).Side != want {
 		return nil, missing(e, want)
 	}
 	if v := e.Options["version"]; e.Type == "kv" && v != "" && v != "1" && v != "2" {

@@ -54,7 +54,7 @@ func (m *Mounts) remount(c *system.Call) (any, error) {
 	switch {
 	case e == nil:
 		return nil, errkind.Errorf(errkind.Invalid, "no matching mount at %q", from)
-	case m.Kinds[e.Type].Side == Fixed:
+	case m.kind(e).Side == Fixed:
 		return nil, errkind.Errorf(errkind.Invalid, "cannot remount %q", from)
 	case e.Auth() != strings.HasPrefix(to, "auth/"):
 		return nil, errkind.New(errkind.Invalid, "cannot remount between auth methods and secrets engines")
@@ -103,7 +103,7 @@ func (m *Mounts) plugins(c *system.Call) (any, error) {
 		case Secret:
 			lists["secret"] = append(lists["secret"], name)
 		case Login:
-			lists["auth"] = append(lists["auth"], name)
+			lists["auth"] = append(lists["auth"], strings.TrimPrefix(name, login))
 		}
 	}
 	if m.Kinds["database"].Make != nil {

@@ -2,8 +2,8 @@
 // their name and their groups in it.
 //
 // Nothing of a password is kept. A renewal looks the user up again where the mount has an account of its own in the
-// directory (binddn); where it has none, it goes by the groups of the login. At most sessions connections to a
-// directory are open at a time; a login waits for one, and ends within request_timeout.
+// directory (binddn); where it has none, it goes by the groups of the login. A login ends within
+// request_timeout.
 package ldap
 
 import (
@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/directory"
 	"corbel.dev/corbel/secrets/engine"
 )
 
@@ -23,15 +24,12 @@ type Engine struct {
 	lockout *auth.Lockout // shared between mounts
 	rules   auth.LockoutRules
 	mount   string // what tells this mount's users from others' in lockout
-	slots   chan struct{}
+	desk    *directory.Desk
 }
-
-// sessions bounds the connections of a mount; a login waits on the network, and takes little of this host.
-const sessions = 64
 
 // New makes the engine of a mount. mount names it in the lockout.
 func New(lockout *auth.Lockout, rules auth.LockoutRules, mount string) *Engine {
-	return &Engine{lockout: lockout, rules: rules, mount: mount, slots: make(chan struct{}, sessions)}
+	return &Engine{lockout: lockout, rules: rules, mount: mount, desk: directory.New()}
 }
 
 var _ engine.Renewer = (*Engine)(nil)
@@ -136,9 +134,10 @@ func (e *Engine) config(r *secrets.Request, have *config) (*secrets.Response, er
 	if err := c.read(f); err != nil {
 		return nil, err
 	}
-	if have != nil && have.BindPass != "" && !f.Has("bindpass") && !c.sameReach(have) {
-		return nil, errkind.New(errkind.Invalid, "field \"bindpass\": must be given again, since url or the TLS settings "+
-			"differ from those that it was stored for")
+	if have != nil {
+		if err := c.Keeps(&have.Place, f); err != nil {
+			return nil, err
+		}
 	}
 	return auth.Keep(configKey, c)
 }
@@ -182,14 +181,14 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if err != nil {
 		return nil, err
 	}
-	if !auth.Within(c.Params.CIDRs, r.Remote) {
+	if !auth.Within(c.Tokens.CIDRs, r.Remote) {
 		return nil, auth.ErrDenied
 	}
 	policies, all, err := c.policies(ctx, view, name, found)
 	if err != nil {
 		return nil, err
 	}
-	a := c.Params.Auth()
+	a := c.Tokens.Auth()
 	a.Policies, a.Groups, a.Alias, a.DisplayName = policies, all, name, auth.DisplayName(r.Mount, name)
 	a.Metadata = map[string]string{"username": name}
 	if a.Login, err = json.Marshal(kept{User: name, Groups: found}); err != nil {
@@ -201,7 +200,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 // policies are those of a user by name, own groups and groups of the directory; all are the groups' names.
 func (c *config) policies(ctx context.Context, view engine.View, name string, found []string) (policies, all []string,
 	err error) {
-	policies, all = slices.Clone(c.Params.Policies), slices.Clone(found)
+	policies, all = slices.Clone(c.Tokens.Policies), slices.Clone(found)
 	user, err := auth.Find[mapping](ctx, view, users, name)
 	if err != nil {
 		return nil, nil, err
@@ -251,7 +250,7 @@ func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Req
 			return engine.Terms{}, err
 		}
 	}
-	p := c.Params
+	p := c.Tokens
 	if p.Policies, _, err = c.policies(ctx, view, k.User, k.Groups); err == nil {
 		err = p.Unchanged(l.Policies)
 	}

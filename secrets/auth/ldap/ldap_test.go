@@ -3,31 +3,17 @@
 package ldap
 
 import (
-	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/loud"
-	"corbel.dev/corbel/kit/polltest"
-	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
+	"corbel.dev/corbel/secrets/directory/slapdtest"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/enginetest"
 )
@@ -72,92 +58,13 @@ cn: Admins
 member: uid=ann,ou=people,dc=example,dc=com
 `
 
-// directory starts a real slapd, and gives its address and the certificate that vouches for it.
-func directory(t *testing.T) (addr, ca string) {
+// start starts a real slapd, and gives its address and the certificate that vouches for it.
+func start(t *testing.T) (addr, ca string) {
 	t.Helper()
-	bin, err := exec.LookPath("slapd")
-	if err != nil {
-		bin, err = exec.LookPath("/usr/sbin/slapd")
-	}
-	if err != nil {
-		loud.Skip(t, "no slapd: %v", err)
-	}
-	dir := t.TempDir()
-	file := func(name, content string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	as := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, as, as, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	conf := file("slapd.conf", fmt.Sprintf(`include /etc/ldap/schema/core.schema
-include /etc/ldap/schema/cosine.schema
-include /etc/ldap/schema/inetorgperson.schema
-modulepath /usr/lib/ldap
-moduleload back_mdb
-pidfile %[1]s/pid
-TLSCertificateFile %[2]s
-TLSCertificateKeyFile %[3]s
-database mdb
-maxsize 10485760
-suffix "dc=example,dc=com"
-directory %[1]s/data
-access to attrs=userPassword by anonymous auth by * none
+	return slapdtest.Start(t, slapdtest.Directory{Entries: people,
+		Access: `access to attrs=userPassword by anonymous auth by * none
 access to * by dn.exact="cn=reader,dc=example,dc=com" read by self read by * none
-`, dir, file("cert.pem", ca), file("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY",
-		Bytes: private})))))
-	ctx, cancel := context.WithTimeout(t.Context(), polltest.Deadline)
-	defer cancel()
-	add := exec.CommandContext(ctx, bin, "-T", "add", "-f", conf, "-l", file("people.ldif", people))
-	if out, err := add.CombinedOutput(); err != nil {
-		loud.Skip(t, "slapd cannot load a directory here: %v: %s", err, out)
-	}
-	ports, err := testport.Free(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = fmt.Sprintf("ldap://127.0.0.1:%d", ports[0])
-	var tail spawn.Tail
-	server := exec.CommandContext(context.WithoutCancel(t.Context()), bin, "-f", conf, "-h", addr, "-d", "0")
-	server.Stdout, server.Stderr = &tail, &tail
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-		if t.Failed() {
-			t.Logf("slapd: %s", tail.String())
-		}
-	})
-	polltest.Until(t, func() bool {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(addr, "ldap://"))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	}, "slapd takes connections")
-	return addr, ca
+`})
 }
 
 type body = map[string]any
@@ -179,7 +86,7 @@ func login(t *testing.T, d *enginetest.Desk, name, password string) *secrets.Aut
 
 // TestLogin goes by an account of the mount's own that may read, and without one.
 func TestLogin(t *testing.T) {
-	addr, _ := directory(t)
+	addr, _ := start(t)
 	d := newDesk(t)
 	d.Refused(errkind.Invalid, "not configured", secrets.Update, "login/ann", body{"password": "ann-word"})
 	d.OK(secrets.Update, "config", body{"url": "ldap://127.0.0.1:1," + addr, "userdn": "ou=people,dc=example,dc=com",
@@ -227,7 +134,7 @@ func TestLogin(t *testing.T) {
 
 // TestRefuses: wrong passwords, names that are filters or DNs, and configurations that cannot be.
 func TestRefuses(t *testing.T) {
-	addr, _ := directory(t)
+	addr, _ := start(t)
 	d := newDesk(t)
 	base := body{"url": addr, "userdn": "ou=people,dc=example,dc=com", "userattr": "uid",
 		"groupdn": "ou=groups,dc=example,dc=com", "binddn": "cn=reader,dc=example,dc=com", "bindpass": "reader-word"}
@@ -264,7 +171,7 @@ func TestRefuses(t *testing.T) {
 
 // TestDirectoryIsTrusted: with StartTLS, passwords go to nobody whom the configuration does not know.
 func TestDirectoryIsTrusted(t *testing.T) {
-	addr, ca := directory(t)
+	addr, ca := start(t)
 	d := newDesk(t)
 	d.OK(secrets.Update, "config", body{"url": addr, "userdn": "ou=people,dc=example,dc=com", "userattr": "uid",
 		"starttls": true})

@@ -3,16 +3,13 @@ package ldap
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	client "github.com/go-ldap/ldap/v3"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/directory"
 )
 
 // errBadLogin is what a client hears whatever was wrong: who is known is nobody's to learn.
@@ -23,97 +20,13 @@ const entriesMost = 10_000
 
 // session is one connection with a deadline.
 type session struct {
-	c    *config
-	conn *client.Conn
-	end  func()
+	*directory.Session
+	c *config
 }
 
-// open connects to the first directory that answers.
 func (e *Engine) open(ctx context.Context, c *config) (*session, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Request)
-	select {
-	case e.slots <- struct{}{}:
-	case <-ctx.Done():
-		cancel()
-		return nil, errkind.Errorf(errkind.Unavailable, "the directory: all %d connections are in use", sessions)
-	}
-	var last error
-	for _, at := range c.urls() {
-		conn, err := c.dial(ctx, at)
-		if err == nil {
-			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			return &session{c: c, conn: conn, end: func() {
-				stop()
-				cancel()
-				_ = conn.Close()
-				<-e.slots
-			}}, nil
-		}
-		last = err
-	}
-	cancel()
-	<-e.slots
-	return nil, errkind.Errorf(errkind.Unavailable, "the directory cannot be reached: %v", last)
-}
-
-func (c *config) dial(ctx context.Context, at string) (*client.Conn, error) {
-	u, err := url.Parse(at)
-	if err != nil {
-		return nil, err
-	}
-	t, err := c.tls(u.Hostname())
-	if err != nil {
-		return nil, err
-	}
-	within := c.Connect
-	if end, ok := ctx.Deadline(); ok {
-		within = min(within, time.Until(end))
-	}
-	conn, err := client.DialURL(at, client.DialWithDialer(&net.Dialer{Timeout: within}),
-		client.DialWithTLSConfig(t))
-	if err != nil {
-		return nil, err
-	}
-	conn.SetTimeout(within)
-	if c.StartTLS {
-		if err := conn.StartTLS(t); err != nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("StartTLS: %w", err)
-		}
-	}
-	conn.SetTimeout(c.Request)
-	return conn, nil
-}
-
-// judged gives an error of the directory its kind.
-func judged(what string, err error) error {
-	var refused *client.Error
-	if errors.As(err, &refused) && refused.ResultCode < client.ErrorNetwork {
-		switch refused.ResultCode {
-		case client.LDAPResultBusy, client.LDAPResultUnavailable, client.LDAPResultTimeLimitExceeded:
-		default:
-			return errkind.Errorf(errkind.Internal, "ldap operation failed: %s: %s", what,
-				client.LDAPResultCodeMap[refused.ResultCode])
-		}
-	}
-	return errkind.Errorf(errkind.Unavailable, "the directory: %s: %v", what, err)
-}
-
-// asOwn logs the mount's own account in, or nobody where it has none.
-func (s *session) asOwn() error {
-	if s.c.BindDN == "" {
-		return nil
-	}
-	var err error
-	if s.c.BindPass == "" {
-		err = s.conn.UnauthenticatedBind(s.c.BindDN)
-	} else {
-		err = s.conn.Bind(s.c.BindDN, s.c.BindPass)
-	}
-	if err != nil {
-		return judged("binding as binddn", err)
-	}
-	return nil
+	s, err := e.desk.Open(ctx, &c.Place)
+	return &session{s, c}, err
 }
 
 // bind tries a password, and gives the user's groups.
@@ -122,11 +35,11 @@ func (e *Engine) bind(ctx context.Context, c *config, name, password string) (gr
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.End()
 	var dn, as string
 	switch {
 	case c.BindDN != "" || c.Discover:
-		if err := s.asOwn(); err != nil {
+		if err := s.AsOwn(); err != nil {
 			return nil, err
 		}
 		if dn, err = s.find(name); err != nil {
@@ -139,14 +52,14 @@ func (e *Engine) bind(ctx context.Context, c *config, name, password string) (gr
 		dn = c.UserAttr + "=" + client.EscapeDN(name) + "," + c.UserDN
 		as = dn
 	}
-	if err := s.conn.Bind(as, password); err != nil {
+	if err := s.Conn.Bind(as, password); err != nil {
 		var refused *client.Error
 		if errors.As(err, &refused) && slices.Contains([]uint16{client.LDAPResultInvalidCredentials,
 			client.LDAPResultNoSuchObject, client.LDAPResultInvalidDNSyntax, client.LDAPResultUnwillingToPerform,
 			client.LDAPResultInsufficientAccessRights, client.LDAPResultInappropriateAuthentication}, refused.ResultCode) {
 			return nil, errBadLogin
 		}
-		return nil, judged("binding as the user", err)
+		return nil, directory.Judged("binding as the user", err)
 	}
 	if dn == "" { // Active Directory: it is known once the user is in
 		if dn, err = s.find(name); err != nil {
@@ -154,9 +67,9 @@ func (e *Engine) bind(ctx context.Context, c *config, name, password string) (gr
 		}
 	}
 	if c.BindDN != "" {
-		err = s.asOwn()
+		err = s.AsOwn()
 	} else if c.Anonymous {
-		err = s.conn.UnauthenticatedBind("")
+		err = s.Conn.UnauthenticatedBind("")
 	}
 	if err != nil {
 		return nil, err
@@ -170,8 +83,8 @@ func (e *Engine) lookUp(ctx context.Context, c *config, name string) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
-	if err := s.asOwn(); err != nil {
+	defer s.End()
+	if err := s.AsOwn(); err != nil {
 		return nil, err
 	}
 	dn, err := s.find(name)
@@ -183,13 +96,13 @@ func (e *Engine) lookUp(ctx context.Context, c *config, name string) ([]string, 
 
 // find gives the user's DN. None and several are one answer.
 func (s *session) find(name string) (string, error) {
-	got, err := s.conn.Search(&client.SearchRequest{BaseDN: s.c.UserDN, Scope: client.ScopeWholeSubtree, SizeLimit: 2,
-		TimeLimit: s.seconds(), Filter: s.c.filled(s.userFilter(), name, ""), Attributes: []string{"1.1"}})
+	got, err := s.Conn.Search(&client.SearchRequest{BaseDN: s.c.UserDN, Scope: client.ScopeWholeSubtree, SizeLimit: 2,
+		TimeLimit: s.Seconds(), Filter: s.c.filled(s.userFilter(), name, ""), Attributes: []string{"1.1"}})
 	switch {
 	case client.IsErrorAnyOf(err, client.LDAPResultNoSuchObject, client.LDAPResultSizeLimitExceeded):
 		return "", errBadLogin
 	case err != nil:
-		return "", judged("searching the user", err)
+		return "", directory.Judged("searching the user", err)
 	case len(got.Entries) != 1:
 		return "", errBadLogin
 	}
@@ -204,21 +117,19 @@ func (s *session) userFilter() string {
 	return s.c.UserFilter
 }
 
-func (s *session) seconds() int { return max(int(s.c.Request/time.Second), 1) }
-
 // groups are the names of those that a user is in.
 func (s *session) groups(name, dn string) (names []string, err error) {
 	if s.c.GroupDN == "" || s.c.GroupFilter == "" {
 		return nil, nil
 	}
-	got, err := s.conn.Search(&client.SearchRequest{BaseDN: s.c.GroupDN, Scope: client.ScopeWholeSubtree,
-		SizeLimit: entriesMost, TimeLimit: s.seconds(), Filter: s.c.filled(s.c.GroupFilter, name, dn),
+	got, err := s.Conn.Search(&client.SearchRequest{BaseDN: s.c.GroupDN, Scope: client.ScopeWholeSubtree,
+		SizeLimit: entriesMost, TimeLimit: s.Seconds(), Filter: s.c.filled(s.c.GroupFilter, name, dn),
 		Attributes: []string{s.c.GroupAttr}})
 	if s.c.BindDN == "" && client.IsErrorWithCode(err, client.LDAPResultNoSuchObject) {
 		return nil, nil // what the user may not see looks like what is not there
 	}
 	if err != nil {
-		return nil, judged("searching groups", err)
+		return nil, directory.Judged("searching groups", err)
 	}
 	for _, entry := range got.Entries {
 		for _, value := range entry.GetAttributeValues(s.c.GroupAttr) {

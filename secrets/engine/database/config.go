@@ -10,7 +10,6 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
-	"math/big"
 	"net/url"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/naming"
 	"corbel.dev/corbel/secrets/engine/record"
 )
 
@@ -344,23 +344,10 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 	return resp, nil
 }
 
-const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-
-func text(n int, from string) string {
-	out, most := make([]byte, n), big.NewInt(int64(len(from)))
-	for i := range out {
-		k, err := rand.Int(rand.Reader, most)
-		if err != nil {
-			panic(err) // crypto/rand does not fail
-		}
-		out[i] = from[k.Int64()]
-	}
-	return string(out)
-}
-
 // newPassword has 20 characters, of all kinds, none of which needs a quote.
 func newPassword() string {
-	return text(17, letters+"-") + text(1, "0123456789") + text(1, "abc") + text(1, "XYZ")
+	return naming.Draw(17, naming.Letters+"-") + naming.Draw(1, "0123456789") + naming.Draw(1, "abc") +
+		naming.Draw(1, "XYZ")
 }
 
 // newUser names a user by who asked for what: v-<token>-<role>-<20 drawn>-<time>, or as much of it as longest bytes
@@ -368,21 +355,12 @@ func newPassword() string {
 func newUser(holder, role string, now time.Time, longest int) string {
 	switch {
 	case longest >= 51:
-		return fmt.Sprintf("v-%.8s-%.8s-%s-%d", plain(holder), plain(role), text(20, letters), now.Unix())
+		return fmt.Sprintf("v-%.8s-%.8s-%s-%d", naming.Plain(holder), naming.Plain(role),
+			naming.Draw(20, naming.Letters), now.Unix())
 	case longest >= 32:
-		return fmt.Sprintf("v-%.8s-%.6s-%s", plain(holder), plain(role), text(14, letters))
+		return fmt.Sprintf("v-%.8s-%.6s-%s", naming.Plain(holder), naming.Plain(role), naming.Draw(14, naming.Letters))
 	}
-	return fmt.Sprintf("v-%.3s-%s", plain(role), text(10, letters))
-}
-
-// plain leaves of a name what needs no quotes anywhere.
-func plain(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x80 && (strings.ContainsRune(letters, r) || r == '-' || r == '_' || r == '.') {
-			return r
-		}
-		return '-'
-	}, name)
+	return fmt.Sprintf("v-%.3s-%s", naming.Plain(role), naming.Draw(10, naming.Letters))
 }
 
 // stored is a password as statements give it: itself, or hashed so that the server never sees it.
