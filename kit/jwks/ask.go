@@ -65,21 +65,29 @@ func Ask(ctx context.Context, ca string, r *http.Request, into any) error {
 
 // AskStatus is Ask for who tells apart what the other system refuses; status is 0 where it did not answer.
 func AskStatus(ctx context.Context, ca string, r *http.Request, into any) (status int, err error) {
+	status, b, err := AskRaw(ctx, ca, r)
+	if err != nil {
+		return status, err
+	}
+	if status/100 != 2 {
+		return status, errkind.Errorf(errkind.Unavailable, "%s answered %d %s", r.URL.Host, status, http.StatusText(status))
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return status, errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w", r.URL.Host, err)
+	}
+	return status, nil
+}
+
+// AskRaw is AskStatus for who reads also what comes with a refusal.
+func AskRaw(ctx context.Context, ca string, r *http.Request) (status int, body []byte, err error) {
 	res, err := client(ca).Do(r.WithContext(ctx))
 	if err != nil {
-		return 0, errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
+		return 0, nil, errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end or given up
 	b, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
 	if err != nil {
-		return 0, errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
+		return 0, nil, errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
 	}
-	if res.StatusCode/100 != 2 {
-		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "%s answered %s", r.URL.Host, res.Status)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w",
-			r.URL.Host, err)
-	}
-	return res.StatusCode, nil
+	return res.StatusCode, b, nil
 }

@@ -2,13 +2,16 @@ package mounting
 
 import (
 	"context"
+	"os"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth/approle"
+	"corbel.dev/corbel/secrets/auth/aws"
 	"corbel.dev/corbel/secrets/auth/cert"
+	"corbel.dev/corbel/secrets/auth/cloud"
 	"corbel.dev/corbel/secrets/auth/jwt"
 	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/ldap"
@@ -16,6 +19,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/acltoken"
 	"corbel.dev/corbel/secrets/engine/database"
+	"corbel.dev/corbel/secrets/engine/kubesecrets"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/ldapsecrets"
 	"corbel.dev/corbel/secrets/engine/pki"
@@ -82,6 +86,9 @@ func (m *Mounts) kinds() map[string]Kind {
 		"ldap": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return ldapsecrets.New(ldapsecrets.Config{TTLs: m.ttls(e), Password: m.password(e)})
 		}},
+		"kubernetes": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
+			return &kubesecrets.Engine{TTLs: m.ttls(e), Local: kubernetes.Local, Getenv: os.Getenv}
+		}},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &database.Engine{TTLs: m.ttls(e), Password: m.password(e), Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
@@ -97,7 +104,10 @@ func (m *Mounts) kinds() map[string]Kind {
 		login + "kubernetes": {Login, func(*mount.Entry, []byte) engine.Engine {
 			return &kubernetes.Engine{Local: kubernetes.Local}
 		}},
-		login + "cert": {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
+		login + "aws":   {Login, func(*mount.Entry, []byte) engine.Engine { return &aws.Engine{} }},
+		login + "azure": {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.Azure(m.issuers) }},
+		login + "gcp":   {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.GCP(m.issuers) }},
+		login + "cert":  {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
 		login + "approle": {Login, func(e *mount.Entry, salt []byte) engine.Engine {
 			book := token.Book{Salt: salt}
 			return &approle.Engine{Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID,

@@ -13,15 +13,11 @@ var instead = map[Side]map[string]string{
 		"okta":     "people log in by oidc with Okta as the provider, or by ldap with its LDAP interface",
 		"radius":   "people log in by ldap or oidc",
 		"kerberos": "people log in by ldap or oidc",
-		"aws":      "workloads log in by jwt with the tokens of their cluster's issuer, or by cert",
-		"gcp":      "workloads log in by jwt with oidc_discovery_url=https://accounts.google.com",
-		"azure":    "workloads log in by jwt with the issuer of their tenant as oidc_discovery_url",
 	},
 	Secret: {
-		"ad":         "mount the type ldap, and write schema=ad to its config",
-		"openldap":   "mount the type ldap",
-		"rabbitmq":   "keep its users in the server, and their passwords in kv",
-		"kubernetes": "the auth method kubernetes is there",
+		"ad":       "mount the type ldap, and write schema=ad to its config",
+		"openldap": "mount the type ldap",
+		"rabbitmq": "keep its users in the server, and their passwords in kv",
 	},
 }
 

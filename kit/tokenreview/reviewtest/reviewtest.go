@@ -1,4 +1,5 @@
-// Package reviewtest is a Kubernetes API server for tests, as far as TokenReview goes: it takes requests of the
+// Package reviewtest is a Kubernetes API server for tests, as far as TokenReview goes, and what makes accounts
+// and their tokens: it takes requests of the
 // documented form alone, from a reviewer that it knows, and vouches for the accounts that it was told of. Safe for
 // concurrent use.
 package reviewtest
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Reviewer is the token that may ask, Nobody one that is known and may not.
@@ -25,10 +27,13 @@ const (
 type APIServer struct {
 	URL, CA string
 	Asked   atomic.Int32
+	Longest time.Duration // of the tokens that it gives; 0: as was asked for
 
 	mu      sync.Mutex
 	tokens  map[string]known
 	objects map[string]map[string]any // by path: metadata of namespaces and service accounts
+	made    map[string]map[string]any // by path: whole objects
+	fail    map[string]int            // see Fail
 }
 
 type known struct {
@@ -38,10 +43,15 @@ type known struct {
 
 // New starts a server that ends with the test.
 func New(t testing.TB) *APIServer {
-	s := &APIServer{tokens: map[string]known{}, objects: map[string]map[string]any{}}
+	s := &APIServer{tokens: map[string]known{}, objects: map[string]map[string]any{}, made: map[string]map[string]any{},
+		fail: map[string]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/apis/authentication.k8s.io/v1/tokenreviews", s.review)
 	mux.HandleFunc("GET /api/v1/namespaces/", s.object)
+	for _, path := range []string{"/api/v1/namespaces/", "/apis/rbac.authorization.k8s.io/v1/"} {
+		mux.HandleFunc("POST "+path, s.change)
+		mux.HandleFunc("DELETE "+path, s.change)
+	}
 	srv := httptest.NewTLSServer(mux)
 	t.Cleanup(srv.Close)
 	s.URL = srv.URL

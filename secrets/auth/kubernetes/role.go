@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/tokenreview"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
 )
@@ -51,8 +52,8 @@ func (r *role) Read(f *secrets.Fields) error {
 		return err
 	}
 	if r.Selector != "" {
-		if _, err := parseSelector(r.Selector); err != nil {
-			return err
+		if _, err := tokenreview.ParseSelector(r.Selector); err != nil {
+			return errkind.Errorf(errkind.Invalid, "field \"bound_service_account_namespace_selector\": %w", err)
 		}
 	}
 	switch {
