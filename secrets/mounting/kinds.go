@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/aws"
 	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/auth/cloud"
+	"corbel.dev/corbel/secrets/auth/github"
 	"corbel.dev/corbel/secrets/auth/jwt"
 	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/ldap"
@@ -104,10 +105,11 @@ func (m *Mounts) kinds() map[string]Kind {
 		login + "kubernetes": {Login, func(*mount.Entry, []byte) engine.Engine {
 			return &kubernetes.Engine{Local: kubernetes.Local}
 		}},
-		login + "aws":   {Login, func(*mount.Entry, []byte) engine.Engine { return &aws.Engine{} }},
-		login + "azure": {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.Azure(m.issuers) }},
-		login + "gcp":   {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.GCP(m.issuers) }},
-		login + "cert":  {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
+		login + "github": {Login, func(*mount.Entry, []byte) engine.Engine { return &github.Engine{} }},
+		login + "aws":    {Login, func(*mount.Entry, []byte) engine.Engine { return &aws.Engine{} }},
+		login + "azure":  {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.Azure(m.issuers) }},
+		login + "gcp":    {Login, func(*mount.Entry, []byte) engine.Engine { return cloud.GCP(m.issuers) }},
+		login + "cert":   {Login, func(*mount.Entry, []byte) engine.Engine { return &cert.Engine{Meshes: &m.meshes} }},
 		login + "approle": {Login, func(e *mount.Entry, salt []byte) engine.Engine {
 			book := token.Book{Salt: salt}
 			return &approle.Engine{Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID,

@@ -94,8 +94,11 @@ func (c *call) writeStatic() (*secrets.Response, error) {
 		return nil, elsewhere.Invalid("field \"rotation_period\": must be 5 seconds or more")
 	}
 	if !isNew {
-		s.Next = c.r.Now.UTC().Add(s.Every)
-		if !s.Last.IsZero() {
+		switch {
+		case s.Pending != "": // a crash left it: when it is looked at stays
+		case s.Last.IsZero():
+			s.Next = c.r.Now.UTC().Add(s.Every)
+		default:
 			s.Next = s.Last.Add(s.Every)
 		}
 		return c.save(s, was)
