@@ -137,6 +137,7 @@ type seeking struct {
 	}
 	retryAt    time.Time // of the first subject to be asked for again; zero: none
 	graceUntil time.Time // silence is not judged before
+	graces     int       // how often in a row that was put off
 	patience   uint      // how often Silence is doubled now
 }
 
@@ -204,12 +205,27 @@ func (c *Client) Run(ctx context.Context) error {
 		servers := c.cfg.Servers()
 		c.mu.Lock()
 		now := c.cfg.Clock.Now()
-		if late := now.Sub(due); !due.IsZero() && late > c.cfg.Silence/4 {
-			c.seek.graceUntil = now.Add(c.cfg.Silence / 2) // this process stood still: what servers sent is yet to be read
-		}
+		c.graceLocked(now, due)
 		due = c.planLocked(now, servers)
 		c.mu.Unlock()
-		timer.Reset(max(time.Millisecond, due.Sub(now)))
+		wait := max(time.Millisecond, due.Sub(now))
+		due = now.Add(wait)
+		timer.Reset(wait)
+	}
+}
+
+// maxGraces bounds how often in a row silence is not judged since this process came late.
+const maxGraces = 3
+
+// graceLocked has silence not judged for a moment when this process stood still: what servers sent is yet to be read.
+// Where it always comes late, a connection that hangs is left nevertheless.
+func (c *Client) graceLocked(now, due time.Time) {
+	switch late := !due.IsZero() && now.Sub(due) > c.cfg.Silence/4; {
+	case late && c.seek.graces < maxGraces:
+		c.seek.graces++
+		c.seek.graceUntil = now.Add(c.cfg.Silence / 2)
+	case !now.Before(c.seek.graceUntil):
+		c.seek.graces = 0
 	}
 }
 

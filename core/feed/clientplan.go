@@ -307,7 +307,9 @@ func (c *Client) dueLocked(now time.Time) time.Time {
 		if cc.conn == nil {
 			continue
 		}
-		earlier(cc.heard.Add(c.silence()))
+		if silent := cc.heard.Add(c.silence()); silent.After(c.seek.graceUntil) {
+			earlier(silent)
+		}
 	}
 	if now.Before(c.seek.graceUntil) {
 		earlier(c.seek.graceUntil)
