@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/curve"
+	"corbel.dev/corbel/bench/sidecars"
 )
 
 func shape(t *testing.T, nodes, proxies, services int) *propFleet {
@@ -164,5 +165,20 @@ func TestPropagationReports(t *testing.T) {
 	page, err := os.ReadFile(file)
 	if err != nil || !strings.Contains(string(page), "it is &lt;deregistered&gt;") {
 		t.Errorf("the page: %v, %.300s", err, page)
+	}
+}
+
+// TestSuspectsExplain: of each host with a proxy that lacks a change, or had it too early, one is told of.
+func TestSuspectsExplain(t *testing.T) {
+	all := []propHost{{Proxies: make([]propProxy, 2)}, {Proxies: make([]propProxy, 3)}, {Proxies: make([]propProxy, 1)}}
+	proxies, hosts := suspects(all, []int64{1500, 1001, 1200, 0, 990, 999}, 1000)
+	if fmt.Sprint(proxies, hosts) != "[3 5] [1 2]" {
+		t.Errorf("suspects: %v of hosts %v", proxies, hosts)
+	}
+	got := traceLine(sidecars.Trace{Node: "h1", Proxy: "p", Seen: []sidecars.Sighting{{At: 999_000, Version: 1, Marker: "x"},
+		{At: 3_000_000, Version: 2, Marker: "-x", Fits: true}}}, 1_000_000)
+	if want := "p of h1 got: -1µs version 00000001, not what was waited for (x); 2ms version 00000002, what was " +
+		"waited for (-x)"; got != want {
+		t.Errorf("told: %s", got)
 	}
 }

@@ -162,7 +162,11 @@ func (f *propFleet) measure(ctx context.Context, c *bench.Target, s changeStep, 
 	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCollect, nil, &at); err != nil {
 		return nil, err
 	}
-	return r, r.count(f, at, start, affected)
+	err = r.count(f, at, start, affected)
+	if err != nil || r.Missing > 0 {
+		f.explain(ctx, at, start)
+	}
+	return r, err
 }
 
 // count sorts the arrivals into the round's figures.

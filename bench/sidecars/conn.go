@@ -320,8 +320,12 @@ func (c *conn) message(i int, p []byte) error {
 			s.versions[r.kind] = h
 			s.have |= 1 << r.kind
 		}
-		if armed != nil && armed.fits(v, changed) {
-			armed.arrive(c.first+i, Monotonic())
+		if armed != nil && (armed.Name == "" || armed.Name == string(v.name)) {
+			now, fits := Monotonic(), armed.fits(v, changed)
+			armed.seen[c.first+i].note(now, hash32(0, v.version), fits)
+			if fits {
+				armed.arrive(c.first+i, now)
+			}
 		}
 		references(r.kind, v, func(kind int, name []byte) {
 			if h := hash32(kind, name); !slices.Contains(s.asked, h) {

@@ -19,6 +19,7 @@ const (
 	CallArm     = "arm"     // Watch -> nothing
 	CallWait    = "wait"    // Wait -> Waited
 	CallCollect = "collect" // -> []int64, as Fleet.Collect
+	CallTrace   = "trace"   // []int -> []Trace, as Fleet.Trace
 )
 
 // Wait says how long a call may wait: until all sidecars have the armed change,
@@ -74,6 +75,12 @@ func (s *service) handle(ctx context.Context, method string, body json.RawMessag
 		return s.wait(ctx, w)
 	case CallCollect:
 		return s.fleet.Collect()
+	case CallTrace:
+		var places []int
+		if err := json.Unmarshal(body, &places); err != nil {
+			return nil, err
+		}
+		return s.fleet.Trace(places), nil
 	}
 	return nil, fmt.Errorf("unknown call %q", method)
 }

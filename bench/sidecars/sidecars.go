@@ -80,8 +80,9 @@ type Fleet struct {
 	total int
 	round atomic.Pointer[round]
 
-	mu     sync.Mutex // guards reason
+	mu     sync.Mutex // guards all below
 	reason string
+	past   [2]*round // the two that were collected last, the last one first
 }
 
 // round collects the arrivals of one change. The loops write at, each its own
@@ -93,6 +94,7 @@ type round struct {
 	at      []int64 // CLOCK_MONOTONIC nanoseconds; 0 is not yet
 	arrived atomic.Int64
 	full    chan struct{} // closed when every sidecar has it
+	seen    []sightings   // by sidecar
 }
 
 // New checks the configuration; it opens nothing.
@@ -132,7 +134,7 @@ func New(cfg Config) (*Fleet, error) {
 // once. The channel is closed when all have it.
 func (f *Fleet) Arm(w Watch) (<-chan struct{}, error) {
 	r := &round{Watch: w, kind: kindOf(w.Type), marker: []byte(w.Marker), at: make([]int64, f.total),
-		full: make(chan struct{})}
+		full: make(chan struct{}), seen: make([]sightings, f.total)}
 	if r.kind < 0 {
 		return nil, fmt.Errorf("type: %q is no known type URL", w.Type)
 	}
@@ -148,6 +150,9 @@ func (f *Fleet) Collect() ([]int64, error) {
 	if r == nil {
 		return nil, errors.New("collect: no round is armed")
 	}
+	f.mu.Lock()
+	f.past = [2]*round{r, f.past[0]}
+	f.mu.Unlock()
 	out := make([]int64, len(r.at))
 	for i := range r.at {
 		out[i] = atomic.LoadInt64(&r.at[i])

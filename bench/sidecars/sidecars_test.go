@@ -299,6 +299,16 @@ func TestSidecarsOfGRPC(t *testing.T) {
 	c.set(t, common, "e3", assignment("10.0.0.101"))
 	finish(t, f, full, since)
 
+	for _, trace := range f.Trace([]int{0, 34, 99}) {
+		if len(trace.Seen) != 2 || trace.Seen[0].Fits || !trace.Seen[1].Fits || trace.Seen[1].Marker != "-10.0.0.102" ||
+			trace.Seen[0].Version == trace.Seen[1].Version || trace.Seen[0].At < since {
+			t.Errorf("traced: %+v", trace)
+		}
+	}
+	if traces := f.Trace([]int{0, 34, 99}); len(traces) != 2 || traces[1].Node != "node-4" {
+		t.Errorf("traces of who is there: %+v", traces)
+	}
+
 	full, err = f.Arm(Watch{Type: typeURLs[kindSecret], Name: "roots"})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ type proxyConfig struct {
 // Serve plays the hosts of a simulated fleet for the process on the other
 // side of in and out, until in ends. The calls: "start" with the hosts (the
 // answer lists where their discovery services listen), "settle", "fault", "heal",
-// "figures" and "profile" with a file to begin one and "" to end it.
+// "figures", "state" with the places of hosts to tell of, and "profile" with a file to begin one and "" to end it.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &fleet{net: newNetwork(), metrics: telemetry.New(telemetry.Config{})}
@@ -111,6 +111,12 @@ func (f *fleet) handle(ctx context.Context, method string, body json.RawMessage)
 		return nil, f.err()
 	case "figures":
 		return f.figures(), f.err()
+	case "state":
+		var places []int
+		if err := json.Unmarshal(body, &places); err != nil {
+			return nil, err
+		}
+		return f.state(places), f.err()
 	case "profile":
 		var file string
 		if err := json.Unmarshal(body, &file); err != nil {
@@ -180,6 +186,21 @@ func (f *fleet) figures() map[string]float64 {
 		}
 	})
 	return out
+}
+
+// state is a line of each host on what it follows.
+func (f *fleet) state(places []int) []string {
+	var lines []string
+	for _, p := range places {
+		if p < 0 || p >= len(f.cfg.Hosts) {
+			continue
+		}
+		node := f.cfg.Hosts[p].Node
+		c := f.hosts[node].feed
+		lines = append(lines, fmt.Sprintf("%s is connected to %v, knows all up to index %d, and may be behind by %s", node,
+			c.Connected(), c.Newest(), c.Lag()))
+	}
+	return lines
 }
 
 func (f *fleet) profiling(file string) error {

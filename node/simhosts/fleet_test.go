@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,11 @@ func TestFleetIsPlayed(t *testing.T) {
 		return seen["127.64.3.1"] && seen["127.64.3.2"]
 	}, "both hosts to come")
 	ask("settle", nil, nil)
+	var lines []string
+	ask("state", []int{1, 2}, &lines)
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "h2 is connected to []") {
+		t.Errorf("the state of a host without a server: %q", lines)
+	}
 	_ = answers.Close()
 	if err := polltest.Get(t, done, "the end"); err != nil {
 		t.Errorf("it ends with %v", err)
