@@ -149,7 +149,7 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	for _, in := range m.from {
 		next.Index = max(next.Index, in.index(st))
 		if in.kind == inputTerminating {
-			next.Index = max(next.Index, sc.log.terminating.Load())
+			next.Index = max(next.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
 		}
 	}
 	if old != nil {

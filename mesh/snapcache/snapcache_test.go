@@ -21,7 +21,17 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 )
 
-// One endpoint change of one upstream is one build and one encoding, however many follow it.
+// A change of terminating gateways that is heard of while a value is made does not make the value newer than its State:
+// another server's value of that index would then count as known.
+func TestNoIndexBeyondTheState(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	h.do(proxy("n1", "web", 1))
+	h.log.terminating.Store(h.State().Index() + 5)
+	if v := h.follow("endpoints/dc1/web/", "").last(); v.Index > h.State().Index() {
+		t.Errorf("index %d of a State at %d", v.Index, h.State().Index())
+	}
+}
+
 // A server that applies a change and its undoing at once finds what there was before. It says so under the index of the
 // undoing: an agent may come with what was between, from a server that was faster.
 func TestToAndFroAtOnce(t *testing.T) {
@@ -44,6 +54,7 @@ func TestToAndFroAtOnce(t *testing.T) {
 	}
 }
 
+// One endpoint change of one upstream is one build and one encoding, however many follow it.
 func TestOneChangeIsBuiltOnce(t *testing.T) {
 	h := newHarness(t, Config{})
 	const followers = 2000
