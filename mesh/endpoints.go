@@ -106,14 +106,19 @@ func Collect(cluster string, instances iter.Seq[*filter.Entry], subset Subset, w
 		health, weight := healthOf(e, subset.OnlyPassing)
 		v.List = append(v.List, Endpoint{Address: addr.String(), Port: uint16(port), Health: health, Weight: weight})
 	}
-	// Envoy takes the first of several with one address. Two registrations share one where an
-	// instance was replaced and the old one is not gone yet: the better one is the one that is there.
-	slices.SortFunc(v.List, func(a, b Endpoint) int {
+	v.List = inOrder(v.List)
+	return v
+}
+
+// inOrder sorts a list and takes each address once. Envoy takes the first of several with one address. Two
+// registrations share one where an instance was replaced and the old one is not gone yet: the better one is the one
+// that is there.
+func inOrder(list []Endpoint) []Endpoint {
+	slices.SortFunc(list, func(a, b Endpoint) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
 			cmp.Compare(b.Weight, a.Weight))
 	})
-	v.List = slices.CompactFunc(v.List, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
-	return v
+	return slices.CompactFunc(list, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
 }
 
 // healthOf is what the checks make of an instance (contract 30, ClusterLoadAssignment).
@@ -145,19 +150,7 @@ func healthOf(e *filter.Entry, onlyPassing bool) (Health, uint32) {
 // From other datacenters: its wan address, its own, its node's wan address, its node's.
 // The result is not valid where that is no IP address.
 func addressOf(n *catalog.Node, s *catalog.Service, wan bool) (netip.Addr, int) {
-	port, text := s.Port, s.Address
-	if tagged, ok := s.TaggedAddresses["wan"]; wan && ok && tagged.Address != "" {
-		text = tagged.Address
-		if tagged.Port != 0 {
-			port = tagged.Port
-		}
-	}
-	if text == "" {
-		text = n.Address
-		if tagged := n.TaggedAddresses["wan"]; wan && tagged != "" {
-			text = tagged
-		}
-	}
+	text, port := placeOf(n, s, wan)
 	if addr, ok := parseAddr(text); ok {
 		return addr, port
 	}
@@ -178,6 +171,24 @@ func addressOf(n *catalog.Node, s *catalog.Service, wan bool) (netip.Addr, int) 
 		}
 	}
 	return netip.Addr{}, port
+}
+
+// placeOf is addressOf as it was registered: a name, too.
+func placeOf(n *catalog.Node, s *catalog.Service, wan bool) (text string, port int) {
+	text, port = s.Address, s.Port
+	if tagged, ok := s.TaggedAddresses["wan"]; wan && ok && tagged.Address != "" {
+		text = tagged.Address
+		if tagged.Port != 0 {
+			port = tagged.Port
+		}
+	}
+	if text == "" {
+		text = n.Address
+		if tagged := n.TaggedAddresses["wan"]; wan && tagged != "" {
+			text = tagged
+		}
+	}
+	return text, port
 }
 
 var lanTags = []string{"lan_ipv4", "lan_ipv6", "lan"}

@@ -1,8 +1,8 @@
 package mesh
 
 import (
-	"cmp"
 	"encoding/json"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -107,27 +108,27 @@ func (m *Maker) Instances(s Subject) *Instances {
 	if subset.Nothing {
 		return v
 	}
-	for e := range m.withChecks(m.State.Instances(s.Service)) {
+	v.Named = collectNamed(m.withChecks(m.State.Instances(s.Service)), subset, false)
+	return v
+}
+
+// collectNamed is Collect for the instances that Collect leaves out since they have a name as their address.
+func collectNamed(instances iter.Seq[*filter.Entry], subset Subset, wan bool) (list []Endpoint) {
+	for e := range instances {
 		if subset.Filter != nil && !subset.Filter.Match(e) {
 			continue
 		}
-		if addr, _ := addressOf(e.Node, e.Service, false); addr.IsValid() {
+		if addr, _ := addressOf(e.Node, e.Service, wan); addr.IsValid() {
 			continue
 		}
-		name := cmp.Or(e.Service.Address, e.Node.Address)
-		if _, err := netip.ParseAddr(name); err == nil || name == "" || e.Service.Port < 1 || e.Service.Port > 65535 {
+		name, port := placeOf(e.Node, e.Service, wan)
+		if _, err := netip.ParseAddr(name); err == nil || name == "" || port < 1 || port > 65535 {
 			continue
 		}
 		health, weight := healthOf(e, subset.OnlyPassing)
-		v.Named = append(v.Named, Endpoint{Address: strings.ToLower(name), Port: uint16(e.Service.Port), Health: health,
-			Weight: weight})
+		list = append(list, Endpoint{Address: strings.ToLower(name), Port: uint16(port), Health: health, Weight: weight})
 	}
-	slices.SortFunc(v.Named, func(a, b Endpoint) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
-			cmp.Compare(b.Weight, a.Weight))
-	})
-	v.Named = slices.CompactFunc(v.Named, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
-	return v
+	return inOrder(list)
 }
 
 // connecting yields what connects to a service through the mesh: its proxies, and the terminating gateways that stand

@@ -23,7 +23,7 @@ type Peered struct {
 	Roots     []string   `json:",omitempty"` // of the peer, in PEM
 	SNI       string     `json:",omitempty"` // what its proxies are asked for; its gateways choose by it
 	Identity  string     `json:",omitempty"` // the SPIFFE id of its proxies
-	Endpoints []Endpoint `json:",omitempty"`
+	Endpoints []Endpoint `json:",omitempty"` // some may have names in place of addresses
 	Problem   string     `json:",omitempty"`
 }
 
@@ -163,9 +163,9 @@ func (m *Maker) peered(t *chain.Target) *Peered {
 	case len(direct) == 0:
 		p.Endpoints, p.Problem = nil, fmt.Sprintf("no instance of %q has a proxy at the peer %q", t.Service, t.Peer)
 	case len(p.Endpoints) == 0 && t.MeshGateway.Mode == "local":
-		p.Problem = "MeshGateway.Mode \"local\": this cluster has no mesh gateway with an IP address"
+		p.Problem = "MeshGateway.Mode \"local\": this cluster has no mesh gateway"
 	case len(p.Endpoints) == 0:
-		p.Problem = fmt.Sprintf("the peer %q has no mesh gateway with an IP address", t.Peer)
+		p.Problem = fmt.Sprintf("the peer %q has no mesh gateway", t.Peer)
 	case !slices.ContainsFunc(direct, func(e Endpoint) bool { return e.Health == Healthy }):
 		for i := range p.Endpoints { // gateways may be well, and what is behind them not
 			p.Endpoints[i].Health = max(p.Endpoints[i].Health, Unhealthy)
@@ -182,7 +182,8 @@ func gatewaysOf(t *peered.Trust) (list []Endpoint) {
 	return list
 }
 
-// Gateways lists the mesh gateways of this cluster; wan asks for the addresses that others reach them by.
+// Gateways lists the mesh gateways of this cluster, those that have names last; wan asks for the addresses that others
+// reach them by.
 func (m *Maker) Gateways(wan bool) []Endpoint {
 	m.looksAtNames()
 	var list []*catalog.Service
@@ -199,7 +200,8 @@ func (m *Maker) Gateways(wan bool) []Endpoint {
 			break
 		}
 	}
-	return Collect("", m.withChecks(slices.Values(list)), Subset{}, wan).List
+	all := m.withChecks(slices.Values(list))
+	return append(Collect("", all, Subset{}, wan).List, collectNamed(all, Subset{}, wan)...)
 }
 
 // Own is what this cluster says of its mesh to a peer.

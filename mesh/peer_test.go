@@ -76,12 +76,13 @@ func TestWhatAPeerIsTold(t *testing.T) {
 	w.instance("n1", catalog.Service{Kind: catalog.KindMeshGateway, ID: "gw", Name: "gw", Port: 8443,
 		TaggedAddresses: map[string]catalog.ServiceAddress{"wan": {Address: "198.51.100.1", Port: 443}}}, "c=critical")
 	w.instance("n2", catalog.Service{Kind: catalog.KindMeshGateway, ID: "gw", Name: "gw", Port: 8443,
-		Address: "name.example"})
+		Address: "Name.example"})
 	w.instance("n3", catalog.Service{Kind: catalog.KindIngressGateway, ID: "in", Name: "in", Port: 8443})
 	got := w.maker().Own("west", []string{"pem"})
 	if got.Domain != "td.consul" || got.Datacenter != "dc1" || got.As != "west" || !slices.Equal(got.Roots,
-		[]string{"pem"}) || len(got.Gateways) != 1 ||
-		got.Gateways[0] != (peered.Gateway{Address: "198.51.100.1", Port: 443, Health: uint8(Unhealthy), Weight: 1}) {
+		[]string{"pem"}) || !slices.Equal(got.Gateways, []peered.Gateway{
+		{Address: "198.51.100.1", Port: 443, Health: uint8(Unhealthy), Weight: 1},
+		{Address: "name.example", Port: 8443, Weight: 1}}) {
 		t.Errorf("%+v", got)
 	}
 }

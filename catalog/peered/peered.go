@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/statestore"
@@ -26,7 +27,7 @@ type Trust struct {
 
 // Gateway is one mesh gateway.
 type Gateway struct {
-	Address string // an IP address
+	Address string // an IP address, or a name in lower case
 	Port    uint16
 	Health  uint8  `json:",omitempty"` // as the mesh counts it: 0 is healthy
 	Weight  uint32 `json:",omitempty"`
@@ -87,8 +88,10 @@ func (t *Trust) check() error {
 	}
 	for i := range t.Gateways {
 		g := &t.Gateways[i]
-		if _, err := netip.ParseAddr(g.Address); err != nil || g.Port == 0 || g.Health > maxHealth {
-			return errkind.Errorf(errkind.Invalid, "Gateways[%d]: %.80q is no IP address, or has no port", i, g.Address)
+		_, err := netip.ParseAddr(g.Address)
+		if named := host(g.Address) && strings.ContainsFunc(g.Address, unicode.IsLetter); err != nil && !named ||
+			g.Port == 0 || g.Health > maxHealth {
+			return errkind.Errorf(errkind.Invalid, "Gateways[%d]: %.80q is no address, or has no port", i, g.Address)
 		}
 	}
 	return nil

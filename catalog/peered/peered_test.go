@@ -51,7 +51,8 @@ func TestWhatNoClusterSays(t *testing.T) {
 		"a root that is a key":        func(v *Trust) { v.Roots[0] = key },
 		"a root that is nothing":      func(v *Trust) { v.Roots[0] = noCert },
 		"a root with more behind it":  func(v *Trust) { v.Roots[0] += key },
-		"a gateway with a name":       func(v *Trust) { v.Gateways[0].Address = "gateway.example" },
+		"a gateway with no name":      func(v *Trust) { v.Gateways[0].Address = "10.0.0" },
+		"a gateway with a path":       func(v *Trust) { v.Gateways[0].Address = "/run/envoy.sock" },
 		"a gateway without a port":    func(v *Trust) { v.Gateways[0].Port = 0 },
 		"a gateway of unknown health": func(v *Trust) { v.Gateways[0].Health = 9 },
 		"many gateways":               func(v *Trust) { v.Gateways = make([]Gateway, maxGateways+1) },
@@ -68,6 +69,14 @@ func TestWhatNoClusterSays(t *testing.T) {
 	}
 	if _, err := Read([]byte("{")); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("no JSON: %v", err)
+	}
+}
+
+func TestGatewaysHaveNamesOrAddresses(t *testing.T) {
+	for _, address := range []string{"gateway.example", "192.0.2.1", "2001:db8::1", "a"} {
+		if _, err := Read(trust(t, func(v *Trust) { v.Gateways[0].Address = address }).Encode()); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 

@@ -95,11 +95,12 @@ func (p *packer) http2() map[string]*anypb.Any {
 
 // Upstream is a cluster of a service's instances.
 type Upstream struct {
-	Name           string   // of the cluster
-	Endpoints      string   // of the resource that lists the instances; "" for Name
-	SNI            string   // what the upstream's proxy is asked for
-	Identities     []string // the SPIFFE ids that it may have
-	Roots          string   // the secret that it is verified with; "" for that of the mesh
+	Name           string          // of the cluster
+	Endpoints      string          // of the resource that lists the instances; "" for Name
+	SNI            string          // what the upstream's proxy is asked for
+	Identities     []string        // the SPIFFE ids that it may have
+	Roots          string          // the secret that it is verified with; "" for that of the mesh
+	Named          []mesh.Endpoint // all instances, where one of them has a name in place of an address; else none
 	Protocol       string
 	ConnectTimeout time.Duration
 	Limits         *entry.UpstreamLimits
@@ -130,6 +131,11 @@ func UpstreamCluster(v *Upstream) (*mesh.Resource, error) {
 		CircuitBreakers: breakers(v.Limits), TransportSocket: p.upstreamTLS(v)}
 	if isHTTP2(v.Protocol) {
 		m.TypedExtensionProtocolOptions = p.http2()
+	}
+	if len(v.Named) > 0 {
+		if err := byDNS(m, clusterv3.Cluster_STRICT_DNS, v.Named); err != nil {
+			return nil, err
+		}
 	}
 	balance(m, v.Balancer)
 	if v.Protocol == Redis {

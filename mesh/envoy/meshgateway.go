@@ -28,12 +28,19 @@ func MeshGatewayListener(v *Gateway) (*mesh.Resource, error) {
 	return p.encode(mesh.TypeListener, m.Name, m)
 }
 
-// PassageCluster is where a mesh gateway passes connections on to, as they are. Its endpoints have its name.
-func PassageCluster(name string, connect time.Duration) (*mesh.Resource, error) {
+// PassageCluster is where a mesh gateway passes connections on to, as they are. Its endpoints have its name, unless
+// byName lists them since one of them has a name in place of an address.
+func PassageCluster(name string, connect time.Duration, byName []mesh.Endpoint) (*mesh.Resource, error) {
 	var p packer
-	return p.encode(mesh.TypeCluster, name, &clusterv3.Cluster{Name: name, AltStatName: name,
+	m := &clusterv3.Cluster{Name: name, AltStatName: name,
 		ConnectTimeout: duration(connect), ClusterDiscoveryType: discovery(clusterv3.Cluster_EDS),
-		EdsClusterConfig: eds(&Upstream{}), CommonLbConfig: noPanic(), OutlierDetection: &clusterv3.OutlierDetection{}})
+		EdsClusterConfig: eds(&Upstream{}), CommonLbConfig: noPanic(), OutlierDetection: &clusterv3.OutlierDetection{}}
+	if len(byName) > 0 {
+		if err := byDNS(m, clusterv3.Cluster_STRICT_DNS, byName); err != nil {
+			return nil, err
+		}
+	}
+	return p.encode(mesh.TypeCluster, name, m)
 }
 
 // UnreachableCluster has no instances: it stands for a service of a peer that cannot be verified now.

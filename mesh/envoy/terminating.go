@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -124,10 +125,9 @@ func ExternalCluster(v *External) (*mesh.Resource, error) {
 	if len(v.Named) == 0 {
 		m.ClusterDiscoveryType, m.EdsClusterConfig = discovery(clusterv3.Cluster_EDS), eds(&Upstream{})
 	} else {
-		m.ClusterDiscoveryType = discovery(clusterv3.Cluster_STRICT_DNS)
-		list := v.Named
+		kind, list := clusterv3.Cluster_STRICT_DNS, v.Named
 		if !v.Strict {
-			m.ClusterDiscoveryType, list = discovery(clusterv3.Cluster_LOGICAL_DNS), v.Named[:1]
+			kind, list = clusterv3.Cluster_LOGICAL_DNS, v.Named[:1]
 			for i := range v.Named {
 				if v.Named[i].Health == mesh.Healthy {
 					list = v.Named[i : i+1]
@@ -135,18 +135,8 @@ func ExternalCluster(v *External) (*mesh.Resource, error) {
 				}
 			}
 		}
-		m.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
-		m.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: v.Name,
-			Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
-		for i := range list {
-			e := &list[i]
-			address, err := addressOf("Address", e.Address, "Port", int(e.Port), "", 0)
-			if err != nil {
-				return nil, named(mesh.TypeCluster, v.Name, err)
-			}
-			m.LoadAssignment.Endpoints[0].LbEndpoints = append(m.LoadAssignment.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
-				HealthStatus:   corev3.HealthStatus(healthStatus[e.Health]), LoadBalancingWeight: u32(uint32(weightOf(e)))})
+		if err := byDNS(m, kind, list); err != nil {
+			return nil, err
 		}
 	}
 	if isHTTP2(v.Protocol) {
@@ -157,6 +147,30 @@ func ExternalCluster(v *External) (*mesh.Resource, error) {
 		m.TransportSocket = p.originTLS(v)
 	}
 	return p.encode(mesh.TypeCluster, v.Name, m)
+}
+
+// byDNS has Envoy resolve the names of a cluster's instances itself, some of which may be addresses.
+func byDNS(m *clusterv3.Cluster, kind clusterv3.Cluster_DiscoveryType, list []mesh.Endpoint) error {
+	m.ClusterDiscoveryType, m.EdsClusterConfig = discovery(kind), nil
+	m.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
+	m.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: m.Name,
+		Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
+	for i := range list {
+		e := &list[i]
+		address, err := addressOf("Address", e.Address, "Port", int(e.Port), "", 0)
+		if err != nil {
+			return named(mesh.TypeCluster, m.Name, err)
+		}
+		m.LoadAssignment.Endpoints[0].LbEndpoints = append(m.LoadAssignment.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+			HealthStatus:   corev3.HealthStatus(healthStatus[e.Health]), LoadBalancingWeight: u32(uint32(weightOf(e)))})
+	}
+	return nil
+}
+
+// Named tells whether one of the instances has a name in place of an address: then endpoints cannot list them.
+func Named(list []mesh.Endpoint) bool {
+	return slices.ContainsFunc(list, func(e mesh.Endpoint) bool { return !isIP(e.Address) })
 }
 
 // originTLS is TLS to a service outside of the mesh.

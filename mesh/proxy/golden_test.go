@@ -32,7 +32,7 @@ type golden struct {
 	fields    string // of Proxy, beside the common ones
 	allow     bool   // by default
 	instances map[string][]mesh.Endpoint
-	peers     []string // as "peer/service/protocol": what they export
+	peers     []string // as "peer/service/protocol", and perhaps "/gateway": what they export
 	problems  int
 }
 
@@ -186,6 +186,9 @@ var goldens = []golden{
 				`{"Peer": "nobody"}]}}}`,
 			`{"Kind": "service-resolver", "Name": "moved", "Redirect": {"Service": "elsewhere", "Peer": "east"}}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}, problems: 1},
+	{name: "peers-with-names", fields: `{"Upstreams": [{"DestinationName": "db", "DestinationPeer": "east", ` +
+		`"LocalBindPort": 9191}]}`, peers: []string{"east/db/tcp/gateway.example"}},
+	{name: "mesh-gateway-to-names", kind: catalog.KindMeshGateway, peers: []string{"east/db/tcp/gateway.example"}},
 	{name: "peers-that-are-not-there", fields: `{"Upstreams": [
 		{"DestinationName": "db", "DestinationPeer": "east", "LocalBindPort": 9191},
 		{"DestinationName": "db", "DestinationPeer": "nobody", "LocalBindPort": 9192}]}`,
@@ -238,6 +241,9 @@ func (g *golden) build(t testing.TB) *Proxy {
 	for _, text := range g.peers {
 		parts := strings.Split(text, "/")
 		w.peer(parts[0], parts[1], parts[2])
+		if len(parts) > 3 {
+			w.trust[parts[0]].Gateways[0].Address = parts[3]
+		}
 	}
 	r := sidecar(t, g.fields)
 	if g.kind != "" {

@@ -49,7 +49,8 @@ func (p *Proxy) passages() {
 
 // passage builds what is there for one service of this cluster.
 func (p *profile) passage(s *mesh.Passage, datacenter string, instances *mesh.Resource) (*part, error) {
-	r, err := envoy.PassageCluster(instances.Name, p.config().millis("connect_timeout_ms", envoy.DefaultConnectTimeout))
+	r, err := envoy.PassageCluster(instances.Name, p.config().millis("connect_timeout_ms", envoy.DefaultConnectTimeout),
+		nil)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +60,23 @@ func (p *profile) passage(s *mesh.Passage, datacenter string, instances *mesh.Re
 
 // onward builds what is there for the services of one peer.
 func (p *profile) onward(o *mesh.Onward) (*part, error) {
-	r, err := envoy.PassageCluster(o.Cluster, p.config().millis("connect_timeout_ms", envoy.DefaultConnectTimeout))
+	connect := p.config().millis("connect_timeout_ms", envoy.DefaultConnectTimeout)
+	out := &part{stood: []envoy.Stood{{Service: o.Peer, Cluster: o.Cluster, Names: o.Names,
+		Stat: "mesh_gateway_remote.default." + o.Peer}}}
+	var byName []mesh.Endpoint
+	if envoy.Named(o.Endpoints) {
+		byName = o.Endpoints
+	} else {
+		at, err := envoy.Endpoints(&mesh.Endpoints{Cluster: o.Cluster, List: o.Endpoints})
+		if err != nil {
+			return nil, err
+		}
+		out.resources = append(out.resources, p.cache.one(at))
+	}
+	r, err := envoy.PassageCluster(o.Cluster, connect, byName)
 	if err != nil {
 		return nil, err
 	}
-	at, err := envoy.Endpoints(&mesh.Endpoints{Cluster: o.Cluster, List: o.Endpoints})
-	if err != nil {
-		return nil, err
-	}
-	return &part{resources: []*mesh.Resource{p.cache.one(r), p.cache.one(at)}, stood: []envoy.Stood{{Service: o.Peer,
-		Cluster: o.Cluster, Names: o.Names, Stat: "mesh_gateway_remote.default." + o.Peer}}}, nil
+	out.resources = append(out.resources, p.cache.one(r))
+	return out, nil
 }

@@ -241,8 +241,12 @@ func (p *profile) leg(v *mesh.Upstream, spec *envoy.Upstream, t *chain.Target) (
 	spec.Endpoints = spec.Name // another mode of the gateways has other ones
 	spec.SNI, spec.Identities, spec.Roots = peer.SNI, []string{peer.Identity}, envoy.PeerRootsSecret(t.Peer)
 	keep(envoy.PeerRoots(t.Peer, peer.Roots))
+	if envoy.Named(peer.Endpoints) {
+		spec.Named = peer.Endpoints
+	} else {
+		keep(envoy.Endpoints(&mesh.Endpoints{Cluster: spec.Endpoints, List: peer.Endpoints}))
+	}
 	keep(envoy.UpstreamCluster(spec))
-	keep(envoy.Endpoints(&mesh.Endpoints{Cluster: spec.Endpoints, List: peer.Endpoints}))
 	return list, err
 }
 
