@@ -342,13 +342,9 @@ func (r *meshRig) serials(id string) string {
 	return strings.Join(list, " ")
 }
 
-// meshRotation: another root, with new certificates everywhere, under load, without an error.
-func meshRotation(t *testing.T, r *meshRig) {
-	before := map[string]string{}
-	for _, id := range []string{"api-1", "api-2", "web"} {
-		r.await("the certificates of "+id, func() bool { before[id] = r.serials(id); return before[id] != "" })
-	}
-	stop := r.load(r.port("to api"))
+// rotate makes another root, and waits until proxies have none of the certificates that they had.
+func (r *meshRig) rotate(before map[string]string) {
+	r.Helper()
 	r.must("PUT", "/v1/connect/ca/configuration",
 		`{"Provider":"consul","Config":{"LeafCertTTL":"72h","PrivateKeyType":"ec","PrivateKeyBits":384}}`)
 	for id, old := range before {
@@ -362,6 +358,16 @@ func meshRotation(t *testing.T, r *meshRig) {
 			return now != ""
 		})
 	}
+}
+
+// meshRotation: another root, with new certificates everywhere, under load, without an error.
+func meshRotation(t *testing.T, r *meshRig) {
+	before := map[string]string{}
+	for _, id := range []string{"api-1", "api-2", "web"} {
+		r.await("the certificates of "+id, func() bool { before[id] = r.serials(id); return before[id] != "" })
+	}
+	stop := r.load(r.port("to api"))
+	r.rotate(before)
 	sent, failed := stop()
 	if len(failed) > 0 || sent == 0 {
 		t.Errorf("%d of %d requests failed during the rotation: %s", len(failed), sent, failed[:min(3, len(failed))])

@@ -167,12 +167,13 @@ func (r *meshRig) must(method, path, body string) string {
 	return text
 }
 
-// service registers a service with a sidecar; upstreams are name to port.
+// service registers a service with a sidecar; upstreams are name, or name@peer, to port.
 func (r *meshRig) service(id, name, version string, backend int, upstreams map[string]int) {
 	r.Helper()
 	list := []map[string]any{}
 	for up, port := range upstreams {
-		list = append(list, map[string]any{"DestinationName": up, "LocalBindPort": port})
+		name, peer, _ := strings.Cut(up, "@")
+		list = append(list, map[string]any{"DestinationName": name, "DestinationPeer": peer, "LocalBindPort": port})
 	}
 	public := r.port(id + " public")
 	body, err := json.Marshal(map[string]any{"ID": id, "Name": name, "Address": "127.0.0.1", "Port": backend,
