@@ -195,6 +195,13 @@ func (c *Client) WithToken(token string) *Client {
 	return &d
 }
 
+// Wrapping is the same client that has its answers wrapped for this long; "" is not at all.
+func (c *Client) Wrapping(ttl string) *Client {
+	d := *c
+	d.cfg.WrapTTL = ttl
+	return &d
+}
+
 // Auth is a login's or a new token's part of an answer.
 type Auth struct {
 	ClientToken      string            `json:"client_token"`
