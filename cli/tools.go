@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client/sensu"
+	"corbel.dev/corbel/client/vaultagent"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
@@ -98,7 +99,8 @@ func Validate(e *command.Env, c *cobra.Command) {
 	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is " +
 		"listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel " +
 		"server` does, others as `corbel agent`.\nFiles of YAML (*.yaml, *.yml) hold objects of the monitor, as `corbel " +
-		"create` takes them."
+		"create` takes them. Files\nwith auto_auth or api_proxy are judged, each alone, as `vault agent` and " +
+		"`vault proxy` do."
 	c.Flags().BoolVar(&quiet, "quiet", false, "print problems only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")
@@ -114,7 +116,7 @@ func Validate(e *command.Env, c *cobra.Command) {
 			switch {
 			case err == nil && info.IsDir():
 				o.Dirs = append(o.Dirs, path)
-			case !e.Consul && holdsObjects(path):
+			case !e.Consul && (holdsObjects(path) || vaultagent.Configures(path)):
 				objects = append(objects, path)
 			default:
 				o.Files = append(o.Files, path)
@@ -178,9 +180,15 @@ func holdsObjects(path string) bool {
 	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
 }
 
-// checkObjects names every mistake in files of the monitor's objects.
+// checkObjects names every mistake in files of the monitor's objects, and in those of Vault's agents.
 func checkObjects(ctx context.Context, files []string) (wrong []error) {
 	for _, file := range files {
+		if !holdsObjects(file) {
+			if err := vaultagent.Check(file); err != nil {
+				wrong = append(wrong, err)
+			}
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			wrong = append(wrong, err)

@@ -36,6 +36,8 @@ func vaultLine(e *command.Env) commandLine {
 			{"lease", "Look after leases", groupCluster, vaultcmd.Lease},
 			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, serve.VaultOperator},
 			{"server", "Run a server of the secrets plane", groupRun, serve.VaultServer},
+			{"agent", "Log in, write tokens, render templates, run a process with secrets", groupRun, serve.VaultAgent},
+			{"proxy", "Pass the requests of clients on with a token of its own", groupRun, serve.VaultProxy},
 			{"status", "Show whether the server is unsealed", groupCluster, vaultcmd.Status},
 			{"debug", "Gather what tells of a server's trouble", groupTools, operate.Debug},
 			{"monitor", "Follow the server's log", groupTools, operate.Monitor},
