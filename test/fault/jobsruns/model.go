@@ -145,8 +145,11 @@ func (l *ledger) exact(ctx context.Context) error {
 }
 
 func (l *ledger) compare(ctx context.Context) error {
+	l.mu.Lock()
+	before := maps.Clone(l.seen) // what is placed and seen while the list is on its way is not in it
+	l.mu.Unlock()
 	var list []allocation
-	if err := l.f.read(ctx, "/v1/allocations", &list); err != nil {
+	if err := l.f.read(ctx, "/v1/allocations?task_states=false", &list); err != nil {
 		return err
 	}
 	if err := l.see(list); err != nil {
@@ -157,7 +160,7 @@ func (l *ledger) compare(ctx context.Context) error {
 		known[list[i].ID] = true
 		byJob[list[i].JobID] = append(byJob[list[i].JobID], list[i])
 	}
-	for id, a := range l.seen {
+	for id, a := range before {
 		if !known[id] {
 			return spawn.Hopeless(fmt.Errorf("allocation %s, %s on %s, is forgotten", id, a.Name, a.NodeID))
 		}
