@@ -175,7 +175,8 @@ func TestSuspectsExplain(t *testing.T) {
 	if fmt.Sprint(proxies, hosts) != "[3 5] [1 2]" {
 		t.Errorf("suspects: %v of hosts %v", proxies, hosts)
 	}
-	got := traceLine(sidecars.Trace{Node: "h1", Proxy: "p", Seen: []sidecars.Sighting{{At: 999_000, Version: 1, Marker: "x"},
+	got := traceLine(sidecars.Trace{Node: "h1", Proxy: "p", Seen: []sidecars.Sighting{
+		{At: 999_000, Version: 1, Marker: "x"},
 		{At: 3_000_000, Version: 2, Marker: "-x", Fits: true}}}, 1_000_000)
 	if want := "p of h1 got: -1µs version 00000001, not what was waited for (x); 2ms version 00000002, what was " +
 		"waited for (-x)"; got != want {

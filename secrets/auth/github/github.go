@@ -1,8 +1,8 @@
 // Package github logs members of an organization of GitHub in by their personal access token (contract 3.7): GitHub is
 // asked whose it is, and their policies go by their name and their teams.
 //
-// Nothing of the token is kept, so a renewal goes by the teams of the login. Every question has a deadline and a bounded
-// answer; of long lists at most pagesMost pages are read.
+// Nothing of the token is kept, so a renewal goes by the teams of the login. Every question has a deadline and a
+// bounded answer; of long lists at most pagesMost pages are read.
 package github
 
 import (
