@@ -99,11 +99,11 @@ func (s source) Follow(who feed.Identity, subject string, set func(feed.Value), 
 	return s.Cache.Follow(who, subject, set, denied)
 }
 
-// agent is the host of web's proxy: what it follows servers with, and what it gives to the proxy.
-type agent struct{ host *host.Host }
+// certificate is an authority that gives everybody the same.
+type certificate struct{}
 
 // FollowSubject implements host.Leaves.
-func (*agent) FollowSubject(_ leaf.Subject, _ string, set func(leaf.Leaf), _ func(error)) func() {
+func (certificate) FollowSubject(_ leaf.Subject, _ string, set func(leaf.Leaf), _ func(error)) func() {
 	set(leaf.Leaf{CertPEM: "cert", PrivateKeyPEM: "key"})
 	return func() {}
 }
@@ -270,7 +270,7 @@ func (f *fleet) addAgent(rng *rand.Rand, hedge bool) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: &agent{}, Directory: directory{&catalog.Service{
+	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: certificate{}, Directory: directory{&catalog.Service{
 		Node: name, Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Port: 21000,
 		Connect: catalog.Connect{Proxy: own, ProxyDestination: "web"}}}})
 	if err != nil {
