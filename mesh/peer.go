@@ -176,7 +176,7 @@ func (m *Maker) peered(t *chain.Target) *Peered {
 
 func gatewaysOf(t *peered.Trust) (list []Endpoint) {
 	for _, g := range t.Gateways {
-		list = append(list, Endpoint{Address: g.Address, Port: g.Port, Health: Health(g.Health),
+		list = append(list, Endpoint{Address: g.Address, Port: g.Port, Health: min(Health(g.Health), Unhealthy),
 			Weight: min(max(g.Weight, MinWeight), MaxWeight)})
 	}
 	return list

@@ -29,7 +29,7 @@ type Trust struct {
 type Gateway struct {
 	Address string // an IP address, or a name in lower case
 	Port    uint16
-	Health  uint8  `json:",omitempty"` // as the mesh counts it: 0 is healthy
+	Health  uint8  `json:",omitempty"` // as the mesh counts it: 0 is healthy, what we do not know is not
 	Weight  uint32 `json:",omitempty"`
 }
 
@@ -39,7 +39,6 @@ const (
 	maxName     = 255
 	maxRoots    = 64
 	maxGateways = 1000
-	maxHealth   = 2
 )
 
 // Encode is what Read reads: equal values have equal bytes.
@@ -90,7 +89,7 @@ func (t *Trust) check() error {
 		g := &t.Gateways[i]
 		_, err := netip.ParseAddr(g.Address)
 		if named := host(g.Address) && strings.ContainsFunc(g.Address, unicode.IsLetter); err != nil && !named ||
-			g.Port == 0 || g.Health > maxHealth {
+			g.Port == 0 {
 			return errkind.Errorf(errkind.Invalid, "Gateways[%d]: %.80q is no address, or has no port", i, g.Address)
 		}
 	}

@@ -41,22 +41,21 @@ func TestWhatNoClusterSays(t *testing.T) {
 	noCert := "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	key := "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 	for name, change := range map[string]func(*Trust){
-		"":                            func(*Trust) {},
-		"no domain":                   func(v *Trust) { v.Domain = "" },
-		"a domain that is a pattern":  func(v *Trust) { v.Domain = "*.consul" },
-		"a domain with a path":        func(v *Trust) { v.Domain = "a/ns/default" },
-		"no datacenter":               func(v *Trust) { v.Datacenter = "" },
-		"a name that is a pattern":    func(v *Trust) { v.As = "*" },
-		"no roots":                    func(v *Trust) { v.Roots = nil },
-		"a root that is a key":        func(v *Trust) { v.Roots[0] = key },
-		"a root that is nothing":      func(v *Trust) { v.Roots[0] = noCert },
-		"a root with more behind it":  func(v *Trust) { v.Roots[0] += key },
-		"a gateway with no name":      func(v *Trust) { v.Gateways[0].Address = "10.0.0" },
-		"a gateway with a path":       func(v *Trust) { v.Gateways[0].Address = "/run/envoy.sock" },
-		"a gateway without a port":    func(v *Trust) { v.Gateways[0].Port = 0 },
-		"a gateway of unknown health": func(v *Trust) { v.Gateways[0].Health = 9 },
-		"many gateways":               func(v *Trust) { v.Gateways = make([]Gateway, maxGateways+1) },
-		"many bytes":                  func(v *Trust) { v.Roots[0] += strings.Repeat("\n", MaxBytes) },
+		"":                           func(*Trust) {},
+		"no domain":                  func(v *Trust) { v.Domain = "" },
+		"a domain that is a pattern": func(v *Trust) { v.Domain = "*.consul" },
+		"a domain with a path":       func(v *Trust) { v.Domain = "a/ns/default" },
+		"no datacenter":              func(v *Trust) { v.Datacenter = "" },
+		"a name that is a pattern":   func(v *Trust) { v.As = "*" },
+		"no roots":                   func(v *Trust) { v.Roots = nil },
+		"a root that is a key":       func(v *Trust) { v.Roots[0] = key },
+		"a root that is nothing":     func(v *Trust) { v.Roots[0] = noCert },
+		"a root with more behind it": func(v *Trust) { v.Roots[0] += key },
+		"a gateway with no name":     func(v *Trust) { v.Gateways[0].Address = "10.0.0" },
+		"a gateway with a path":      func(v *Trust) { v.Gateways[0].Address = "/run/envoy.sock" },
+		"a gateway without a port":   func(v *Trust) { v.Gateways[0].Port = 0 },
+		"many gateways":              func(v *Trust) { v.Gateways = make([]Gateway, maxGateways+1) },
+		"many bytes":                 func(v *Trust) { v.Roots[0] += strings.Repeat("\n", MaxBytes) },
 	} {
 		v := trust(t, change)
 		got, err := Read(v.Encode())

@@ -181,6 +181,7 @@ type Importer struct {
 	// Domain is this cluster's own trust domain, which no peer may claim.
 	Domain string
 
+	doubt string
 	begun bool
 	done  bool // the snapshot is in
 	seen  map[string]bool
@@ -240,15 +241,19 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 	return ops, nil
 }
 
+// Doubt is why nothing that the peer said last of its mesh is believed; "" when it is. Services go to and fro all the
+// same: a cluster may be a peer twice, and one that was made from a copy of another one's data has the other's domain.
+func (im *Importer) Doubt() string { return im.doubt }
+
 // trust takes in what a peer says of its mesh.
 func (im *Importer) trust(st *statestore.State, p *Peering, body []byte) ([]catalog.RecordOp, error) {
 	t, err := peered.Read(body)
 	if err != nil {
 		return nil, err
 	}
-	if t.Domain == im.Domain || peered.Taken(st, p.Name, t.Domain) {
-		return nil, errkind.Errorf(errkind.Invalid, "the peer says that its trust domain is %s, which is this cluster's or "+
-			"another peer's: a cluster that was made from a copy of another one's data cannot be its peer", t.Domain)
+	if im.doubt = ""; t.Domain == im.Domain || peered.Taken(st, p.Name, t.Domain) {
+		im.doubt = "its trust domain " + t.Domain + " is this cluster's own or another peer's"
+		return peered.Drop(st, p.Name), nil
 	}
 	return peered.Put(st, p.Name, t), nil
 }

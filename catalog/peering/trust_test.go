@@ -66,9 +66,10 @@ func TestForeignTrustDomains(t *testing.T) {
 	to.records(peered.Put(to.st, "north", trustOf(t, "north.consul"))...)
 	for domain, want := range map[string]bool{"far.consul": true, "near.consul": false, "north.consul": false} {
 		im := &Importer{Domain: "near.consul"}
-		_, err := im.Take(to.st, p, &Batch{Snapshot: true, Trust: trustOf(t, domain).Encode()})
-		if want != (err == nil) || err != nil && !strings.Contains(err.Error(), domain) {
-			t.Errorf("%s: %v", domain, err)
+		ops, err := im.Take(to.st, p, &Batch{Snapshot: true, Trust: trustOf(t, domain).Encode()})
+		if doubt := im.Doubt(); err != nil || want != (len(ops) == 1) || want != (doubt == "") ||
+			!want && !strings.Contains(doubt, domain) {
+			t.Errorf("%s: %v, %q, %v", domain, ops, im.Doubt(), err)
 		}
 	}
 }

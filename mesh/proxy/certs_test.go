@@ -21,7 +21,12 @@ type authority struct {
 	pem  string
 }
 
-var testAuthority = sync.OnceValues(func() (*authority, error) {
+var testAuthority = sync.OnceValues(newAuthority)
+
+// farAuthority is that of another cluster.
+var farAuthority = sync.OnceValues(newAuthority)
+
+func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -35,7 +40,7 @@ var testAuthority = sync.OnceValues(func() (*authority, error) {
 	}
 	cert, err := x509.ParseCertificate(der)
 	return &authority{cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}, err
-})
+}
 
 func testRoot(t testing.TB) string {
 	a, err := testAuthority()
@@ -53,11 +58,16 @@ func leafFor(t testing.TB, service string) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return leafBy(t, a, testDomain, service)
+}
+
+// leafBy is a certificate and key of a service of any trust domain.
+func leafBy(t testing.TB, a *authority, domain, service string) (cert, key string) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := &url.URL{Scheme: "spiffe", Host: testDomain, Path: "/ns/default/dc/dc1/svc/" + service}
+	id := &url.URL{Scheme: "spiffe", Host: domain, Path: "/ns/default/dc/dc1/svc/" + service}
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour),
 		NotAfter: time.Now().Add(time.Hour),
 		URIs:     []*url.URL{id}, KeyUsage: x509.KeyUsageDigitalSignature,

@@ -227,6 +227,10 @@ func bootstrap(t *testing.T, port int) []byte {
 // dial connects to the proxy's public listener as another service.
 func (l *live) dial(port int, service string) (*tls.Conn, error) {
 	cert, key := leafFor(l.t, service)
+	return l.dialAs(port, cert, key)
+}
+
+func (l *live) dialAs(port int, cert, key string) (*tls.Conn, error) {
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		return nil, err
@@ -251,7 +255,11 @@ func (l *live) dial(port int, service string) (*tls.Conn, error) {
 
 // echo sends a line through and wants it back.
 func (l *live) echo(port int, service string) error {
-	conn, err := l.dial(port, service)
+	return echoOver(l.dial(port, service))
+}
+
+// echoOver is echo over a connection that was tried.
+func echoOver(conn *tls.Conn, err error) error {
 	if err != nil {
 		return err
 	}

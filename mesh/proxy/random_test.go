@@ -30,6 +30,7 @@ var randomEntries = []string{
 		`"api"}]}`,
 	`{"Kind": "service-router", "Name": "db", "Routes": [{"Match": {"HTTP": {"PathPrefix": "/x"}}, "Destination": {` +
 		`"Service": "other"}}]}`,
+	`{"Kind": "exported-services", "Name": "default", "Services": [{"Name": "web", "Consumers": [{"Peer": "east"}]}]}`,
 	`{"Kind": "mesh", "TLS": {"Outgoing": {"TLSMinVersion": "TLSv1_3"}}}`,
 }
 
@@ -40,6 +41,8 @@ var randomRegistrations = []string{
 		`"DestinationName": "db", "LocalBindPort": 9192}]}`,
 	`{"Upstreams": [{"DestinationName": "db", "LocalBindPort": 9192}, {"DestinationName": "db", "LocalBindPort": 9193, ` +
 		`"Datacenter": "dc2"}], "Config": {"local_connect_timeout_ms": 1}}`,
+	`{"Upstreams": [{"DestinationName": "db", "DestinationPeer": "east", "LocalBindPort": 9192}, {"DestinationName": ` +
+		`"api", "DestinationPeer": "east", "LocalBindPort": 9193, "MeshGateway": {"Mode": "none"}}]}`,
 }
 
 // TestAnySequenceEndsWhereABuildFromScratchDoes: what a proxy has depends on the newest values alone.
@@ -61,7 +64,7 @@ func TestAnySequenceEndsWhereABuildFromScratchDoes(t *testing.T) {
 		}
 		track(Delta{Follow: p.Follows()})
 		for range rapid.IntRange(0, 25).Draw(rt, "steps") {
-			switch rapid.IntRange(0, 4).Draw(rt, "what") {
+			switch rapid.IntRange(0, 5).Draw(rt, "what") {
 			case 0:
 				w.put(rapid.SampledFrom(randomEntries).Draw(rt, "entry"))
 			case 1:
@@ -75,6 +78,11 @@ func TestAnySequenceEndsWhereABuildFromScratchDoes(t *testing.T) {
 					rapid.IntRange(1, 9).Draw(rt, "address")), Port: 1, Weight: 1}}
 			case 3:
 				track(p.Register(draw()))
+			case 4:
+				if delete(w.trust, "east"); rapid.Bool().Draw(rt, "told") {
+					w.peer("east", rapid.SampledFrom([]string{"db", "api"}).Draw(rt, "exported"),
+						rapid.SampledFrom([]string{"tcp", "http"}).Draw(rt, "protocol"))
+				}
 			}
 			// Any part of what is followed becomes known, in any order.
 			list := slices.Clone(p.Follows())

@@ -364,7 +364,11 @@ func (m *Manager) take(ctx context.Context, id string, im *peering.Importer, b *
 			return errGone
 		}
 		if tries == 0 {
-			if ops, err = im.Take(st, p, b); err != nil || len(ops) == 0 {
+			ops, err = im.Take(st, p, b)
+			if doubt := im.Doubt(); doubt != "" && len(b.Trust) > 0 {
+				m.cfg.Log.Warn("proxies of a peer are not believed", "peer", p.Name, "reason", doubt)
+			}
+			if err != nil || len(ops) == 0 {
 				return err
 			}
 		}
