@@ -270,9 +270,10 @@ func (f *fleet) addAgent(rng *rand.Rand, hedge bool) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: certificate{}, Directory: directory{&catalog.Service{
-		Node: name, Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Port: 21000,
-		Connect: catalog.Connect{Proxy: own, ProxyDestination: "web"}}}})
+	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: certificate{},
+		Directory: directory{&catalog.Service{
+			Node: name, Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Port: 21000,
+			Connect: catalog.Connect{Proxy: own, ProxyDestination: "web"}}}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
