@@ -125,6 +125,7 @@ type lagMarks struct {
 	known, mark uint64
 	markAt      time.Time
 	given       uint64    // the newest index of a value that was given to a follower
+	behind      time.Time // since when a subject waits for a server that has that; zero: none does
 	fresh       time.Time // when all that is followed was last known to be the newest
 }
 

@@ -388,7 +388,7 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 		c.look()
 	}
 	c.lag.known = max(c.lag.known, beat.known)
-	cc.past.reached = max(cc.past.reached, beat.known)
+	cc.reachedLocked(beat.known)
 	if c.divided {
 		cc.uniteLocked(now)
 	}
@@ -421,9 +421,21 @@ func (cc *clientConn) uniteLocked(now time.Time) {
 
 // behindLocked reports whether the server's State may be older than what followers were given already. A subject of
 // which they know nothing yet is not to begin with such a State: together with the others it would lead back, as with
-// rules that are to replace newer ones. After LagLimit it is taken, if there is no better server.
+// rules that are to replace newer ones. After staleAfter it is taken, if there is no better server.
 func (cc *clientConn) behindLocked(now time.Time) bool {
-	return cc.past.reached < cc.c.lag.given && !cc.c.lagsLocked(cc, now)
+	l := &cc.c.lag
+	return cc.past.reached < l.given && (l.behind.IsZero() || now.Sub(l.behind) < staleAfter)
+}
+
+// staleAfter is how long a client waits for a server that is not behind before it begins with one that is.
+const staleAfter = 10 * time.Second
+
+// reachedLocked notes an index that the server's State has.
+func (cc *clientConn) reachedLocked(index uint64) {
+	cc.past.reached = max(cc.past.reached, index)
+	if cc.past.reached >= cc.c.lag.given {
+		cc.c.lag.behind = time.Time{}
+	}
 }
 
 // speaksLocked notes the history that a server speaks of, and says whether it counts.
@@ -454,8 +466,11 @@ func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 		cc.past.ignored = true
 		return nil
 	}
-	cc.past.reached = max(cc.past.reached, v.Index)
+	cc.reachedLocked(v.Index)
 	if s.index == 0 && cc.behindLocked(now) {
+		if c.lag.behind.IsZero() {
+			c.lag.behind = now
+		}
 		s.agreed &^= cc.bit()
 		c.divided = true
 		return nil // not answered: it is asked again

@@ -120,7 +120,7 @@ func TestNothingBeginsBeforeWhatIsKnown(t *testing.T) {
 				if catchesUp && own.last() != want {
 					t.Errorf("index %d a heartbeat after the server caught up, want %d", own.last(), want)
 				}
-				pause(6000)
+				pause(10_000)
 				if own.last() != want {
 					t.Errorf("index %d, want %d", own.last(), want)
 				}
