@@ -203,6 +203,25 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// The configuration that an injector of Kubernetes writes is taken as it stands, empty values too.
+func TestInjected(t *testing.T) {
+	text := `{"auto_auth":{"method":{"type":"kubernetes","mount_path":"auth/kubernetes","namespace":"","max_backoff":"5m",
+"config":{"role":"app","token_path":"/var/run/secrets/kubernetes.io/serviceaccount/token"}},
+"sink":[{"type":"file","config":{"path":"/home/vault/.vault-token"}}]},
+"exit_after_auth":false,"pid_file":"/home/vault/.pid","vault":{"address":"https://vault.vault.svc:8200","ca_cert":""},
+"template":[{"destination":"/vault/secrets/app","contents":"x","left_delimiter":"{{","right_delimiter":"}}",
+"error_on_missing_key":false,"command":""}],
+"template_config":{"exit_on_retry_failure":true},"disable_idle_connections":["auto-auth"]}`
+	c, err := Parse(Agent, Source{"config.json", []byte(text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.AutoAuth.Method.Config["role"] != "app" || len(c.AutoAuth.Sinks) != 1 || len(c.Templates) != 1 ||
+		!c.TemplateConfig.ExitOnRetryFailure || c.Templates[0].LeftDelim != "{{" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // The files of docs/vault-agent.md are good as they stand.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/vault-agent.md")
