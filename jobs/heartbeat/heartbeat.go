@@ -6,8 +6,8 @@
 //   - A new leader gives every node a whole period and grace from the moment at which it began.
 //   - A pause of this process (a stalled disk, a stopped machine) is seen by Expire, which is called each Tick: what
 //     it was late by is given to everybody.
-//   - When fewer beats than half of what is due came to this server lately, the cause is likely here or between:
-//     nobody new is silent until the grace has passed six times.
+//   - When fewer beats than are due came to this server lately, the cause is likely here or between: the grace grows
+//     with what is missing, to six times as long where half of it is.
 //   - Expire reports at most Most nodes or a twentieth of all in a call, the most silent first. The rest is asked
 //     again.
 //
@@ -47,7 +47,7 @@ type Beats struct {
 	wasDeaf bool
 }
 
-// deafGrace is how many times more the grace is while this server hears too little.
+// deafGrace is how many times more the grace is while this server hears half of what is due, or less.
 const deafGrace = 5
 
 // The beats of the last seconds, one slot each.
@@ -117,15 +117,25 @@ func (b *Beats) roll(now jobs.Time) {
 	b.slot = max(b.slot, second)
 }
 
-// deaf reports whether much less came than is due.
-func (b *Beats) deaf(now jobs.Time) bool {
+// heard is which part of the beats that are due came lately, at most 1; few nodes prove nothing.
+func (b *Beats) heard(now jobs.Time) float64 {
 	b.roll(now)
 	sum := 0
 	for _, n := range b.came {
 		sum += n
 	}
+	if len(b.last) < 20 {
+		return 1
+	}
 	due := float64(len(b.last)) * (slots - 1) / max(b.Every().Seconds(), 1)
-	return len(b.last) >= 20 && float64(sum) < due/2
+	return min(float64(sum)/due, 1)
+}
+
+// patience is how many times more the grace is by what is heard: none for all of it and deafGrace for half, where the
+// nodes' beats are that much further apart, and in between by the square of that. A tenth that died costs 40 % more.
+func patience(heard float64) float64 {
+	heard = max(heard, 0.5)
+	return deafGrace * (1/(heard*heard) - 1) / 3
 }
 
 // Expire returns nodes that are silent, the longest first. They are still watched: Forget them once they are marked.
@@ -138,17 +148,14 @@ func (b *Beats) Expire(now jobs.Time) []jobs.ID {
 		}
 	}
 	b.asked = now
-	limit := b.Every() + b.cfg.Grace
-	was := b.wasDeaf
-	b.wasDeaf = b.deaf(now)
+	was, heard := b.wasDeaf, b.heard(now)
+	b.wasDeaf = heard < 0.5
 	if was && !b.wasDeaf { // those who come back have a whole period to say so
 		for id := range b.last {
 			b.last[id] = now
 		}
 	}
-	if b.wasDeaf {
-		limit += deafGrace * b.cfg.Grace
-	}
+	limit := b.Every() + time.Duration((1+patience(heard))*float64(b.cfg.Grace))
 	var silent []jobs.ID
 	for id, last := range b.last {
 		if now.Sub(last) > limit {

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -82,5 +83,36 @@ func TestOurFault(t *testing.T) {
 	}
 	if got := f.b.Beat([]jobs.ID{id(1), id(9999)}, f.now); !slices.Equal(got, []jobs.ID{id(9999)}) {
 		t.Errorf("unknown: %v", got)
+	}
+}
+
+// TestSlowFleet: on a host that is too slow each beat takes some tries, and comes three periods later at times. Nobody is
+// silent for that, but who is dead.
+func TestSlowFleet(t *testing.T) {
+	const n, slowest = 3000, 12 * time.Second
+	b, now, r := New(Config{}), jobs.Time(1e18), rand.New(rand.NewPCG(1, 2))
+	due := make([]jobs.Time, n)
+	for i := range n {
+		b.Expect(id(i), now)
+		due[i] = now.Add(time.Duration(r.Int64N(int64(slowest))))
+	}
+	noticed := false
+	for end := now.Add(5 * time.Minute); now < end; now = now.Add(Tick) {
+		for i := range n {
+			if i > 0 && due[i] <= now {
+				b.Beat([]jobs.ID{id(i)}, now)
+				due[i] = now.Add(b.Every() + time.Duration(r.Int64N(int64(slowest-b.Every()))))
+			}
+		}
+		for _, one := range b.Expire(now) {
+			if one != id(0) {
+				t.Fatalf("%v is silent, and was slow", one)
+			}
+			noticed = true
+			b.Forget(one)
+		}
+	}
+	if !noticed {
+		t.Error("a dead node of a slow fleet was not noticed")
 	}
 }
