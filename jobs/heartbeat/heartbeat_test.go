@@ -86,8 +86,8 @@ func TestOurFault(t *testing.T) {
 	}
 }
 
-// TestSlowFleet: on a host that is too slow each beat takes some tries, and comes three periods later at times. Nobody is
-// silent for that, but who is dead.
+// TestSlowFleet: on a host that is too slow each beat takes some tries, and comes three periods later at times. Nobody
+// is silent for that, but who is dead.
 func TestSlowFleet(t *testing.T) {
 	const n, slowest = 3000, 12 * time.Second
 	b, now, r := New(Config{}), jobs.Time(1e18), rand.New(rand.NewPCG(1, 2))

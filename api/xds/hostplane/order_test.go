@@ -363,8 +363,8 @@ func orderRun(t *testing.T, seed uint64) {
 	}
 }
 
-// mostBehind is how many steps a server is behind the journal at most, some 150 ms each: after ten seconds a client takes
-// what there is.
+// mostBehind is how many steps a server is behind the journal at most, some 150 ms each: after ten seconds a client
+// takes what there is.
 const mostBehind = 25
 
 func (f *fleet) step(rng *rand.Rand) {

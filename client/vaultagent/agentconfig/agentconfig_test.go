@@ -207,8 +207,8 @@ func TestLoad(t *testing.T) {
 func TestInjected(t *testing.T) {
 	text := `{"auto_auth":{"method":{"type":"kubernetes","mount_path":"auth/kubernetes","namespace":"","max_backoff":"5m",
 "config":{"role":"app","token_path":"/var/run/secrets/kubernetes.io/serviceaccount/token"}},
-"sink":[{"type":"file","config":{"path":"/home/vault/.vault-token"}}]},
-"exit_after_auth":false,"pid_file":"/home/vault/.pid","vault":{"address":"https://vault.vault.svc:8200","ca_cert":""},
+"sink":[{"type":"file","config":{"path":"/vault/agent/.vault-token"}}]},
+"exit_after_auth":false,"pid_file":"/vault/agent/.pid","vault":{"address":"https://vault.vault.svc:8200","ca_cert":""},
 "template":[{"destination":"/vault/secrets/app","contents":"x","left_delimiter":"{{","right_delimiter":"}}",
 "error_on_missing_key":false,"command":""}],
 "template_config":{"exit_on_retry_failure":true},"disable_idle_connections":["auto-auth"]}`
