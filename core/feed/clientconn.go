@@ -484,7 +484,12 @@ func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 	}
 	s.agreed = cc.bit()
 	c.divided = c.divided || s.asked != s.agreed
-	c.lag.given = max(c.lag.given, v.Index)
+	if v.Index > c.lag.given {
+		c.lag.given = v.Index
+		if !c.lag.behind.IsZero() {
+			c.lag.behind = now // there is a better server: the wait for it begins anew
+		}
+	}
 	c.lag.known = max(c.lag.known, v.Index)
 	c.meters.values.Add(1)
 	c.meters.bytes.Add(uint64(len(v.Body)))
