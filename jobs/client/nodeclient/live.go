@@ -20,6 +20,8 @@ const (
 	firstBeat = 5 * time.Second
 	// callLimit bounds a small call.
 	callLimit = 10 * time.Second
+	// beatLimit bounds a heartbeat: a server that is silent for as long has failed, and another one is asked.
+	beatLimit = 3 * time.Second
 	// modesLimit bounds the questions to CNI plug-ins.
 	modesLimit = 30 * time.Second
 	// lookEvery is how often drivers are asked again.
@@ -122,11 +124,17 @@ func (c *Client) live(ctx context.Context) {
 	if ctx.Err() == nil {
 		close(c.told)
 	}
+	// A beat that nobody took is due again soon: two that are lost with a server are otherwise more than the grace.
+	retry := backoff.Backoff{Min: 250 * time.Millisecond, Max: 2 * time.Second}
 	for {
 		c.mu.Lock()
 		every := c.every
 		c.mu.Unlock()
-		timer := c.cfg.Clock.NewTimer(every - time.Duration(rand.Int64N(int64(every)/8+1)))
+		pause := every - time.Duration(rand.Int64N(int64(every)/8+1))
+		if retry.Tries() > 0 {
+			pause = min(pause, retry.Next())
+		}
+		timer := c.cfg.Clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -137,11 +145,18 @@ func (c *Client) live(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		if err := c.beat(ctx); errkind.Is(err, errkind.NotFound) {
+		switch err := c.beat(ctx); {
+		case err == nil:
+			retry.Reset()
+		case errkind.Is(err, errkind.NotFound):
+			retry.Reset()
 			c.forgotten()
 			c.register(ctx)
-		} else if err != nil {
+		default:
 			c.cfg.Log.Debug("no server takes the node's heartbeat", "error", err)
+			if retry.Tries() == 0 {
+				retry.Next()
+			}
 			c.unheard()
 		}
 	}
@@ -202,7 +217,7 @@ func (c *Client) answered(every time.Duration) {
 }
 
 func (c *Client) beat(ctx context.Context) error {
-	limited, cancel := context.WithTimeout(ctx, callLimit)
+	limited, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	answer, err := c.cfg.Servers.Call(limited, noderpc.MethodHeartbeat,
 		noderpc.Bytes(&noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}))

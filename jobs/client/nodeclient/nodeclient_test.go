@@ -85,8 +85,8 @@ func TestNodeOfMocks(t *testing.T) {
 		if u := s.update(a1); u.Status != jobs.ClientComplete || u.FinishedAt-u.StartedAt != jobs.Time(10*time.Second) {
 			t.Errorf("%+v", u)
 		}
-		if s.calls[noderpc.MethodRegister] != 2 {
-			t.Errorf("registered %d times", s.calls[noderpc.MethodRegister])
+		if s.count(noderpc.MethodRegister) != 2 {
+			t.Errorf("registered %d times", s.count(noderpc.MethodRegister))
 		}
 		long := job(jobs.Service, mock("t", nil))
 		s.send(4, long, false, noderpc.Alloc{ID: a2})
@@ -361,4 +361,37 @@ func TestHostGauges(t *testing.T) {
 			t.Errorf("%s is %v", name, all["nomad.client."+name])
 		}
 	}
+}
+
+// TestBeatsAgainSoon: a node whose beat was lost with a server does not wait for the next one's time.
+func TestBeatsAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		_, stop := run(t, s, "", nil)
+		time.Sleep(20 * time.Second)
+		for range 20 {
+			s.set(true, true)
+			time.Sleep(7 * time.Second)
+			s.set(false, true)
+			before := s.count(noderpc.MethodHeartbeat)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if s.count(noderpc.MethodHeartbeat) == before {
+				t.Fatal("the servers are back for 2 s, and the node has not said that it lives")
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n := s.count(noderpc.MethodHeartbeat) - before; n > 5 {
+				t.Fatalf("%d beats in 12 s of servers that take them", n)
+			}
+		}
+		stop()
+	})
+}
+
+// count is how often a method was called.
+func (s *servers) count(method string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[method]
 }
