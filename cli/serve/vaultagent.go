@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
 	"corbel.dev/corbel/client/vault"
 	"corbel.dev/corbel/client/vaultagent"
 	"corbel.dev/corbel/client/vaultagent/agentconfig"
@@ -58,15 +59,7 @@ func agentCommand(e *command.Env, c *cobra.Command, role agentconfig.Role) {
 	f.DurationVar(&r.log.RotateEvery, "log-rotate-duration", 0, "age of the file at which it is rotated; default 24h")
 	f.IntVar(&r.log.RotateBytes, "log-rotate-bytes", 0, "size at which it is rotated; 0 is never")
 	f.IntVar(&r.log.RotateFiles, "log-rotate-max-files", 0, "rotated files that are kept; 0 is all, -1 none")
-	f.StringVar(&r.flags.Address, "address", "", "server to talk to (VAULT_ADDR)")
-	f.StringVar(&r.flags.Namespace, "namespace", "", "namespace (VAULT_NAMESPACE)")
-	f.StringVar(&r.flags.CAFile, "ca-cert", "", "CA certificates to trust, PEM (VAULT_CACERT)")
-	f.StringVar(&r.flags.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
-	f.StringVar(&r.flags.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
-	f.StringVar(&r.flags.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
-	f.StringVar(&r.flags.ServerName, "tls-server-name", "",
-		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
-	f.BoolVar(&r.flags.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
+	vaultcmd.ServerFlags(f, &r.flags)
 	c.Args = command.Between(0, 0, "flags only")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(r.configs) == 0 {

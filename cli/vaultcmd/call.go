@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/cli/keptlogin"
 	"corbel.dev/corbel/client/vault"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Call is one run of a command: its flags and what they lead to.
@@ -59,21 +60,26 @@ func With(e *command.Env, use, short string, low, high int, build func(cmd *cobr
 	return cmd
 }
 
+// ServerFlags are the flags that say which server is talked to, and how it is known.
+func ServerFlags(f *pflag.FlagSet, cfg *vault.Config) {
+	f.StringVar(&cfg.Address, "address", "", "server to talk to (VAULT_ADDR)")
+	f.StringVar(&cfg.Namespace, "namespace", "", "namespace (VAULT_NAMESPACE)")
+	f.StringVar(&cfg.CAFile, "ca-cert", "", "CA certificates to trust, PEM (VAULT_CACERT)")
+	f.StringVar(&cfg.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
+	f.StringVar(&cfg.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
+	f.StringVar(&cfg.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
+	f.StringVar(&cfg.ServerName, "tls-server-name", "",
+		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
+	f.BoolVar(&cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
+}
+
 // finish gives cmd the flags that all have and its checks.
 func finish(c *Call, cmd *cobra.Command, low, high int, run func(c *Call, args []string) error) {
 	c.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&c.cfg.Address, "address", "", "server to talk to (VAULT_ADDR)")
+	ServerFlags(f, &c.cfg)
 	f.StringVar(&c.cfg.Token, "token", "", "token to use; better in VAULT_TOKEN, where others do not see it")
-	f.StringVar(&c.cfg.Namespace, "namespace", "", "namespace (VAULT_NAMESPACE)")
 	f.StringVar(&c.cfg.Namespace, "ns", "", "the same")
-	f.StringVar(&c.cfg.CAFile, "ca-cert", "", "CA certificates to trust, PEM (VAULT_CACERT)")
-	f.StringVar(&c.cfg.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
-	f.StringVar(&c.cfg.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
-	f.StringVar(&c.cfg.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
-	f.StringVar(&c.cfg.ServerName, "tls-server-name", "",
-		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
-	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
 	f.StringArrayVar(&c.cfg.MFA, "mfa", nil,
 		"METHOD[:PASSCODE] of a second factor; may be repeated (VAULT_MFA)")
 	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "wrap the answer for this long (VAULT_WRAP_TTL)")
