@@ -28,6 +28,12 @@ func OnTerminal(w io.Writer, getenv func(string) string) io.Writer {
 	return &Terminal{File: f, Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
 }
 
+// Asks tells whether In is a terminal: somebody can be asked.
+func (e *Env) Asks() bool {
+	f, ok := e.In.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // maxLine bounds a line that is asked for.
 const maxLine = 64 << 10
 
@@ -37,7 +43,7 @@ func (e *Env) Hidden(prompt string) (string, error) {
 	if _, err := fmt.Fprint(e.Err, prompt); err != nil {
 		return "", err
 	}
-	if f, ok := e.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := e.In.(*os.File); ok && e.Asks() {
 		text, err := term.ReadPassword(int(f.Fd()))
 		fmt.Fprintln(e.Err)
 		return strings.TrimSpace(string(text)), err

@@ -10,8 +10,10 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client/sensu"
@@ -106,21 +108,27 @@ func gather(ctx context.Context, cl *sensu.Client, t *kind, p *profile, label, f
 	return out, nil
 }
 
-// read gives the objects of files, or of stdin.
-func (s *Ctl) read(files []string) (list []sensu.Resource, err error) {
+// read gives the objects of files, folders and URLs, or of stdin.
+func read(e *command.Env, files []string, recursive bool) (list []sensu.Resource, err error) {
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
-	for _, file := range files {
-		text, err := s.env.FileOrStdin(file)
+	for _, name := range files {
+		inside, err := filesOf(name, recursive)
 		if err != nil {
 			return nil, err
 		}
-		found, err := sensu.ReadResources(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+		for _, file := range inside {
+			text, err := text(e, file)
+			if err != nil {
+				return nil, err
+			}
+			found, err := sensu.ReadResources(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			list = append(list, found...)
 		}
-		list = append(list, found...)
 	}
 	if len(list) == 0 {
 		return nil, command.Usagef("there are no resources in it: -f FILE, or stdin")
@@ -128,12 +136,63 @@ func (s *Ctl) read(files []string) (list []sensu.Resource, err error) {
 	return list, nil
 }
 
+// filesOf is a file, or what a folder holds of such.
+func filesOf(name string, recursive bool) (out []string, err error) {
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() { // stdin, a URL, a file, or nothing
+		return []string{name}, nil
+	}
+	err = filepath.WalkDir(name, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.IsDir() && path != name && !recursive {
+			return filepath.SkipDir
+		}
+		if ext := filepath.Ext(path); err == nil && !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			out = append(out, path)
+		}
+		return err
+	})
+	return out, err
+}
+
+// urlTime and maxURL bound what is read from a URL.
+const (
+	urlTime = time.Minute
+	maxURL  = 64 << 20
+)
+
+// text is what a file, a URL or stdin (-) holds.
+func text(e *command.Env, file string) ([]byte, error) {
+	if !strings.HasPrefix(file, "https://") && !strings.HasPrefix(file, "http://") {
+		return e.FileOrStdin(file)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), urlTime)
+	defer cancel()
+	body, err := open(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxURL+1))
+	if err == nil && len(text) > maxURL {
+		err = fmt.Errorf("%s is larger than 64 MiB", file)
+	}
+	return text, err
+}
+
+// fileFlags gives a command -f and -r.
+func fileFlags(c *cobra.Command, files *[]string, recursive *bool) {
+	c.Flags().StringArrayVarP(files, "file", "f", nil,
+		"files, folders or URLs of resources, YAML or JSON; - is stdin (repeat)")
+	c.Flags().BoolVarP(recursive, "recursive", "r", false, "folders with all below them")
+	c.Args = command.Between(0, 0, "-f FILE")
+}
+
 func (s *Ctl) create(_ *command.Env, c *cobra.Command) {
 	var files []string
-	c.Flags().StringArrayVarP(&files, "file", "f", nil, "file of resources, YAML or JSON; - is stdin (repeat)")
-	c.Args = command.Between(0, 0, "-f FILE")
+	var recursive bool
+	fileFlags(c, &files, &recursive)
 	s.acts(c, func(ctx context.Context, cl *sensu.Client, p *profile, _ []string) error {
-		list, err := s.read(files)
+		list, err := read(s.env, files, recursive)
 		if err != nil {
 			return err
 		}
@@ -145,6 +204,9 @@ func (s *Ctl) create(_ *command.Env, c *cobra.Command) {
 func (s *Ctl) put(ctx context.Context, cl *sensu.Client, p *profile, list []sensu.Resource) error {
 	var wrong []error
 	for i := range list {
+		if unneeded(s.env, &list[i]) {
+			continue
+		}
 		path, body, err := list[i].Request(p.Namespace)
 		if err == nil {
 			_, _, err = cl.Do(ctx, "PUT", path, nil, body)
@@ -158,15 +220,18 @@ func (s *Ctl) put(ctx context.Context, cl *sensu.Client, p *profile, list []sens
 
 func (s *Ctl) remove(_ *command.Env, c *cobra.Command) {
 	var files []string
-	c.Flags().StringArrayVarP(&files, "file", "f", nil, "file of resources, YAML or JSON; - is stdin (repeat)")
-	c.Args = command.Between(0, 0, "-f FILE")
+	var recursive bool
+	fileFlags(c, &files, &recursive)
 	s.acts(c, func(ctx context.Context, cl *sensu.Client, p *profile, _ []string) error {
-		list, err := s.read(files)
+		list, err := read(s.env, files, recursive)
 		if err != nil {
 			return err
 		}
 		var wrong []error
 		for _, r := range slices.Backward(list) { // a namespace stands before what is in it
+			if unneeded(s.env, &r) {
+				continue
+			}
 			path, _, err := r.Request(p.Namespace)
 			if err == nil {
 				_, _, err = cl.Do(ctx, "DELETE", path, nil, nil)

@@ -46,7 +46,7 @@ func (s *Ctl) Flags(root *cobra.Command) {
 		{&s.flags.apiKey, "api-key", "API key to use for authentication (SENSU_API_KEY)"},
 		{&s.flags.token, "access-token", "access token to use for authentication (SENSU_ACCESS_TOKEN)"},
 		{&s.flags.dir, "config-dir", "path to the directory of the configuration (SENSU_CONFIG_DIR)"},
-		{&s.flags.cache, "cache-dir", "accepted: nothing is cached"},
+		{&s.flags.cache, "cache-dir", "path to the directory of installed commands (SENSU_CACHE_DIR)"},
 		{&s.flags.namespace, "namespace", "namespace in which the command acts (SENSU_NAMESPACE)"},
 		{&s.flags.ca, "trusted-ca-file", "CA certificates to trust, PEM (SENSU_TRUSTED_CA_FILE)"},
 		{&s.flags.timeout, "timeout", "timeout of a request (SENSU_TIMEOUT)"}} {
@@ -65,7 +65,7 @@ type Entry struct {
 func (s *Ctl) Commands() []Entry {
 	list := []Entry{
 		{"configure", "Initialize the configuration and log in", s.configure},
-		{"login", "Log in at an OpenID provider", s.browse},
+		{"login", "Log in at an OpenID provider, or by a directory", s.browse},
 		{"config", "Show or change the active configuration", s.config},
 		{"logout", "End the login of the active configuration", s.logout},
 		{"create", "Create or replace resources from files or stdin", s.create},
@@ -74,6 +74,11 @@ func (s *Ctl) Commands() []Entry {
 		{"edit", "Edit a resource in an editor", s.edit},
 		{"describe-type", "Print details about resource types", s.describe},
 		{"cluster", "Show the cluster's health and members", s.cluster},
+		{"prune", "Delete resources that stand in no file", s.prune},
+		{"command", "Install and run commands from assets", s.plugins},
+		{"license", "Say that no license is needed", license},
+		{"env", "Print the active configuration for a shell", s.environment},
+		{"tessen", "Show that nothing is sent to Sensu's makers", s.tessen},
 	}
 	for i := range types {
 		t := &types[i]

@@ -1,8 +1,12 @@
 package sensuctl
 
 import (
+	"archive/tar"
 	"bytes"
+	"crypto/sha512"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -141,5 +145,80 @@ func TestLoginIsRenewed(t *testing.T) {
 	}
 	if f.renewed != 1 {
 		t.Errorf("renewed %d times", f.renewed)
+	}
+}
+
+// assetOf is the archive of a command with one script.
+func assetOf(t *testing.T, name, script string) (body []byte, sum string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(script))})
+	if err == nil {
+		_, err = io.WriteString(w, script)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	digest := sha512.Sum512(b.Bytes())
+	return b.Bytes(), hex.EncodeToString(digest[:])
+}
+
+// TestCommands: a command is installed whole or not at all, and runs with the login in its environment.
+func TestCommands(t *testing.T) {
+	f, url := newFake(t)
+	home := t.TempDir()
+	as := []string{"configure", "-n", "--url", url, "--username", "admin", "--password", "secret"}
+	if _, err := run(t, home, "", as...); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\necho $SENSU_API_URL $SENSU_ACCESS_TOKEN $SENSU_NAMESPACE \"$@\"; exit 3\n"
+	good, sum := assetOf(t, "bin/entrypoint", script)
+	other, otherSum := assetOf(t, "bin/else", script)
+	outside, outsideSum := assetOf(t, "../bin/entrypoint", script)
+	for path, body := range map[string][]byte{"/good.tar": good, "/other.tar": other, "/outside.tar": outside} {
+		f.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(body) })
+	}
+	install := func(path, sum string, more ...string) error {
+		_, err := run(t, home, "", append([]string{"command", "install", "hello", "--url", url + path, "--checksum", sum},
+			more...)...)
+		return err
+	}
+	for want, err := range map[string]error{
+		"is not that of":         install("/good.tar", otherSum),
+		"bin/entrypoint":         install("/other.tar", otherSum),
+		"outside of its folder":  install("/outside.tar", outsideSum),
+		"128 hexadecimal digits": install("/good.tar", "abc"),
+		"404":                    install("/api/missing", sum),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if out, err := run(t, home, "", "command", "list", "--format", "json"); err != nil || strings.TrimSpace(out) != "[]" {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := install("/good.tar", sum); err != nil {
+		t.Fatal(err)
+	}
+	if err := install("/good.tar", sum); err == nil || !strings.Contains(err.Error(), "--update") {
+		t.Error(err)
+	}
+	if err := install("/good.tar", sum, "--update"); err != nil {
+		t.Error(err)
+	}
+	out, err := run(t, home, "", "command", "exec", "hello", "--flag", "a b")
+	var code command.ExitCode
+	if !errors.As(err, &code) || int(code) != 3 || out != url+" a1 default --flag a b\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+	if _, err := run(t, home, "", "command", "delete", "../hello", "--skip-confirm"); err == nil {
+		t.Error("an alias that is a path")
+	}
+	if _, err := run(t, home, "", "command", "delete", "hello", "--skip-confirm"); err != nil {
+		t.Error(err)
+	}
+	if _, err := run(t, home, "", "command", "exec", "hello"); err == nil {
+		t.Error("it is deleted")
 	}
 }

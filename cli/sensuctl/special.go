@@ -17,29 +17,29 @@ import (
 func (s *Ctl) special(t *kind) []*cobra.Command {
 	switch t.Type {
 	case "CheckConfig":
-		return []*cobra.Command{s.execute(), s.make(t, checkFields)}
-	case "HookConfig":
-		return []*cobra.Command{s.make(t, hookFields)}
+		return append(changes{s}.setters(t), s.execute(), s.make(t, checkFields), changes{s}.update(t, checkFields))
+	case "HookConfig", "Mutator":
+		return []*cobra.Command{s.make(t, hookFields), changes{s}.update(t, hookFields)}
 	case "Handler":
-		return []*cobra.Command{s.make(t, handlerFields)}
+		return []*cobra.Command{s.make(t, handlerFields), changes{s}.update(t, handlerFields)}
 	case "EventFilter":
-		return []*cobra.Command{s.make(t, filterFields)}
-	case "Mutator":
-		return []*cobra.Command{s.make(t, hookFields)}
+		return []*cobra.Command{s.make(t, filterFields), changes{s}.update(t, filterFields)}
 	case "Asset":
-		return []*cobra.Command{s.make(t, assetFields)}
+		return []*cobra.Command{s.make(t, assetFields), changes{s}.update(t, assetFields)}
 	case "Entity":
-		return []*cobra.Command{s.make(t, entityFields)}
+		return []*cobra.Command{s.make(t, entityFields), changes{s}.update(t, entityFields)}
+	case "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding":
+		return []*cobra.Command{changes{s}.binds(t)}
 	case "Namespace":
 		return []*cobra.Command{s.makeNamespace(t)}
 	case "Event":
 		return []*cobra.Command{s.resolve(t)}
 	case "Silenced":
-		return []*cobra.Command{s.silence(t)}
+		return []*cobra.Command{s.silence(t), changes{s}.update(t, silenceFields)}
 	case "User":
-		return s.users(t)
+		return accounts{s}.users(t)
 	case "APIKey":
-		return []*cobra.Command{s.grant(t)}
+		return []*cobra.Command{accounts{s}.grant(t)}
 	}
 	return nil
 }
@@ -82,6 +82,10 @@ var assetFields = []field{{"url", "url", "the asset's URL", 's'}, {"sha512", "sh
 var entityFields = []field{{"entity-class", "entity_class", "proxy, or another class", 's'},
 	{"subscriptions", "subscriptions", "comma-separated subscriptions", 'l'}}
 
+var silenceFields = []field{{"reason", "reason", "why", 's'},
+	{"expire", "expire", "seconds until it ends; -1 is never", 'n'},
+	{"expire-on-resolve", "expire_on_resolve", "end it when the incident ends", 'b'}}
+
 // make makes `create NAME` of a type, from flags.
 func (s *Ctl) make(t *kind, fields []field) *cobra.Command {
 	var c *cobra.Command
@@ -93,35 +97,13 @@ func (s *Ctl) make(t *kind, fields []field) *cobra.Command {
 			}
 			f := c.Flags()
 			for _, x := range fields {
-				if !f.Changed(x.name) {
-					continue
-				}
-				switch x.kind {
-				case 'n':
-					spec[x.in], _ = f.GetInt(x.name) // the flags are those of fields
-				case 'b':
-					spec[x.in], _ = f.GetBool(x.name)
-				case 'l':
-					spec[x.in], _ = f.GetStringSlice(x.name)
-				default:
-					spec[x.in], _ = f.GetString(x.name)
+				if f.Changed(x.name) {
+					spec[x.in] = x.value(f)
 				}
 			}
 			return s.send(ctx, cl, "POST", t.path(p, ""), spec, "Created")
 		})
-	f := c.Flags()
-	for _, x := range fields {
-		switch x.kind {
-		case 'n':
-			f.Int(x.name, 0, x.use)
-		case 'b':
-			f.Bool(x.name, false, x.use)
-		case 'l':
-			f.StringSlice(x.name, nil, x.use)
-		default:
-			f.String(x.name, "", x.use)
-		}
-	}
+	flagsOf(c.Flags(), fields)
 	return c
 }
 
@@ -212,7 +194,10 @@ func (s *Ctl) silence(t *kind) *cobra.Command {
 	return c
 }
 
-func (s *Ctl) users(t *kind) []*cobra.Command {
+// accounts are the commands about users and their keys.
+type accounts struct{ *Ctl }
+
+func (s accounts) users(t *kind) []*cobra.Command {
 	var password, groups, fresh string
 	create := s.act("create NAME", "Create a user", command.Between(1, 1, "NAME"),
 		func(ctx context.Context, cl *sensu.Client, p *profile, args []string) error {
@@ -254,12 +239,20 @@ func (s *Ctl) users(t *kind) []*cobra.Command {
 	off.Flags().Bool("skip-confirm", false, "do not ask")
 	return []*cobra.Command{create, change, reset, off,
 		s.member("reinstate NAME", "Enable a disabled user", 1, "PUT", "/reinstate", "Reinstated"),
+		s.setGroups(t), s.member("remove-groups NAME", "Take a user out of all groups", 1, "DELETE", "/groups", "Removed"),
 		s.member("add-group NAME GROUP", "Add a user to a group", 2, "PUT", "/groups/", "Added"),
 		s.member("remove-group NAME GROUP", "Take a user out of a group", 2, "DELETE", "/groups/", "Removed")}
 }
 
+func (s accounts) setGroups(t *kind) *cobra.Command {
+	return s.act("set-groups NAME GROUP[,GROUP...]", "Set the groups of a user", command.Between(2, 2, "NAME GROUPS"),
+		func(ctx context.Context, cl *sensu.Client, p *profile, args []string) error {
+			return s.patch(ctx, cl, t.path(p, args[0]), map[string]any{"groups": split(args[1])}, "Updated")
+		})
+}
+
 // member makes a command about a user, and the groups.
-func (s *Ctl) member(use, short string, words int, method, below, done string) *cobra.Command {
+func (s accounts) member(use, short string, words int, method, below, done string) *cobra.Command {
 	return s.act(use, short, command.Between(words, words, use),
 		func(ctx context.Context, cl *sensu.Client, p *profile, args []string) error {
 			path := typeNamed("user").path(p, args[0]) + below
@@ -277,7 +270,7 @@ func split(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-func (s *Ctl) grant(t *kind) *cobra.Command {
+func (s accounts) grant(t *kind) *cobra.Command {
 	return s.act("grant USER", "Make an API key of a user", command.Between(1, 1, "USER"),
 		func(ctx context.Context, cl *sensu.Client, p *profile, args []string) error {
 			body, err := json.Marshal(map[string]string{"username": args[0]})

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/unpack"
 	"corbel.dev/corbel/monitor"
 )
 
@@ -403,8 +404,7 @@ func FuzzUnpack(f *testing.F) {
 		if _, err := archive.Write(b); err != nil {
 			t.Fatal(err)
 		}
-		u := unpacking{ctx: t.Context(), bytesLeft: 1 << 16, filesLeft: 50}
-		_ = u.unpack(archive, int64(len(b)), dir)
+		_ = unpack.Archive(t.Context(), archive, int64(len(b)), dir, unpack.Bounds{Bytes: 1 << 16, Files: 50})
 		entries, err := os.ReadDir(parent)
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("%v, %v", entries, err)

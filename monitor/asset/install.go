@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/unpack"
 	"corbel.dev/corbel/monitor"
 )
 
@@ -33,8 +34,8 @@ func (f *Fetcher) install(ctx context.Context, b *monitor.AssetBuild, dir string
 		return errkind.E(errkind.Unavailable, "cannot be kept", err)
 	}
 	defer os.RemoveAll(temp) // after the renaming there is nothing left
-	u := unpacking{ctx: ctx, bytesLeft: f.cfg.MaxUnpackedBytes, filesLeft: f.cfg.MaxFiles}
-	if err := u.unpack(archive, size, temp); err != nil {
+	if err := unpack.Archive(ctx, archive, size, temp,
+		unpack.Bounds{Bytes: f.cfg.MaxUnpackedBytes, Files: f.cfg.MaxFiles}); err != nil {
 		return err
 	}
 	if err := os.Chmod(temp, 0o755); err != nil {

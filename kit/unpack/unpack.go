@@ -1,4 +1,6 @@
-package asset
+// Package unpack writes what an archive holds into a folder: a tar, a gzipped tar, or a zip. Nothing of it is written
+// outside of the folder, by links neither; how much may be written is bounded, and each file is durable when it ends.
+package unpack
 
 import (
 	"archive/tar"
@@ -17,6 +19,19 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 )
+
+// Bounds of what an archive may hold.
+type Bounds struct {
+	Bytes int64
+	Files int
+}
+
+// Archive writes what an archive of size bytes holds below dir. Errors: Invalid, the archive is wrong; TooLarge;
+// Unavailable, it cannot be written now.
+func Archive(ctx context.Context, archive *os.File, size int64, dir string, b Bounds) error {
+	u := unpacking{ctx: ctx, bytesLeft: b.Bytes, filesLeft: b.Files}
+	return u.unpack(archive, size, dir)
+}
 
 // unpacking is the unpacking of one archive and what is left of its limits.
 type unpacking struct {
