@@ -14,7 +14,8 @@ func TestConsulPeering(t *testing.T) {
 		t.Fatal(err)
 	}
 	const one = `{"ID":"i","Name":"east","State":"ACTIVE","Meta":{"k":"v"},"PeerID":"p",` +
-		`"PeerServerAddresses":["10.0.0.1:8300"],"StreamStatus":{"ImportedServices":["web","db"],"ExportedServices":["api"]},"Remote":{"Datacenter":"dc1"}}`
+		`"PeerServerAddresses":["10.0.0.1:8300"],"StreamStatus":{"ImportedServices":["web","db"],"ExportedServices":["api"]` +
+		`,"LastReceive":"2026-01-02T12:00:00Z","Trouble":"connection refused"},"Remote":{"Datacenter":"dc1"}}`
 	speak(t, map[string]string{
 		"POST /v1/peering/token": `{"PeeringToken":"dG9r"}`, "POST /v1/peering/establish": "{}",
 		"GET /v1/peering/east": one, "DELETE /v1/peering/east": "", "GET /v1/peerings": "[" + one + "]",
@@ -31,6 +32,8 @@ func TestConsulPeering(t *testing.T) {
 			`POST /v1/peering/establish {"PeerName":"east","PeeringToken":"dG9r"}`, "Successfully"},
 		{args("peering list"), 0, "GET /v1/peerings", "east"},
 		{args("peering read -name east"), 0, "GET /v1/peering/east", "web, db"},
+		{args("peering read -name east"), 0, "GET /v1/peering/east", "connection refused"},
+		{args("peering read -name east"), 0, "GET /v1/peering/east", "Last Receive"},
 		{args("peering exported-services -name east"), 0, "GET /v1/peering/east", "api\n"},
 		{args("peering delete -name east"), 0, "DELETE /v1/peering/east",
 			"Successfully submitted peering connection, east, for deletion"},

@@ -32,6 +32,7 @@ var rules = []rule{
 	{"subscriber-slow", subscriberSlow},
 	{"terminating-instance", terminatingInstance},
 	{"config-refused", configRefused},
+	{"peering-failing", peeringFailing},
 	{"lock-contended", lockContended},
 	{"evaluations-pile-up", evaluationsPileUp},
 	{"plans-rejected", plansRejected},

@@ -18,7 +18,7 @@ var Signals = []string{
 	"host.tcp.peer_resets", "host.tcp.retransmits", "host.tcp.segments",
 	"monitor.stored", "monitor.unreached", "monitor.unreached_by",
 	"net.accept_errors", "net.connections_refused",
-	"peer.clock_offset_ms",
+	"peer.clock_offset_ms", "peering.failing_ms",
 	"pipeline.merged", "pipeline.oldest_ms", "pipeline.queued",
 	"plan.node_rejected", "plan.placed", "plan.submit",
 	"request.memory.limit", "request.memory.refused", "request.memory.used", "request.shed", "request.stage",

@@ -218,4 +218,7 @@ type Status struct {
 	LastSend      time.Time
 	// Trouble is why the last try failed; "" when it did not.
 	Trouble string
+	// Refused is since when what one side sends has not been taken by the other, though they hear each other; zero while
+	// it is taken.
+	Refused time.Time
 }

@@ -25,8 +25,9 @@ type peer struct {
 	PeerServerName      string
 	PeerServerAddresses []string
 	StreamStatus        struct {
-		ImportedServices, ExportedServices []string
-		LastHeartbeat                      *time.Time
+		ImportedServices, ExportedServices   []string
+		LastHeartbeat, LastReceive, LastSend *time.Time
+		Trouble                              string
 	}
 	Remote                   struct{ Datacenter string }
 	CreateIndex, ModifyIndex uint64
@@ -202,8 +203,17 @@ func read(e *command.Env) *cobra.Command {
 			}
 			f.Add("Imported Services", strings.Join(p.StreamStatus.ImportedServices, ", "))
 			f.Add("Exported Services", strings.Join(p.StreamStatus.ExportedServices, ", "))
-			if at := p.StreamStatus.LastHeartbeat; at != nil {
-				f.Add("Last Heartbeat", at.Local().Format(time.RFC850))
+			for _, last := range []struct {
+				what string
+				at   *time.Time
+			}{{"Last Heartbeat", p.StreamStatus.LastHeartbeat}, {"Last Receive", p.StreamStatus.LastReceive},
+				{"Last Send", p.StreamStatus.LastSend}} {
+				if last.at != nil {
+					f.Add(last.what, last.at.Local().Format(time.RFC850))
+				}
+			}
+			if p.StreamStatus.Trouble != "" {
+				f.Add("Trouble", p.StreamStatus.Trouble)
 			}
 			return f.Write(e.Out)
 		})

@@ -255,9 +255,13 @@ func (m *Manager) answerPush(ctx context.Context, a *peering.Ask, p *peering.Pee
 	if !a.Batch.Empty() {
 		if err := m.take(ctx, p.ID, l.push.importer, &a.Batch); err != nil {
 			l.push.session = 0 // what it knows of the peer is wrong from here
+			m.note(p.ID, refusedAt)
 			m.trouble(p, err)
 			return nil, err
 		}
+	}
+	if a.Batch.Done || a.Batch.Empty() {
+		m.note(p.ID, taken)
 	}
 	return &peering.Reply{Session: l.push.session}, nil
 }

@@ -59,6 +59,7 @@ func (m *Manager) term(ctx context.Context, changes <-chan struct{}) {
 			}
 		}
 	}()
+	all.Go(func() { m.watch(ctx) })
 	works := map[string]*work{}
 	defer func() {
 		for _, w := range works {
@@ -301,7 +302,9 @@ func (m *Manager) pull(ctx context.Context, c *rpc.Client, p *peering.Peering, a
 				return err
 			}
 		}
-		m.note(p.ID, heard)
+		if !reply.Batch.Snapshot || reply.Batch.Done { // a snapshot of which a part is refused begins over and over
+			m.note(p.ID, heard)
+		}
 	}
 }
 
@@ -319,6 +322,9 @@ func (m *Manager) push(ctx context.Context, c *rpc.Client, p *peering.Peering, a
 		reply, err := ask(ctx, c.Call, addr, peering.MethodPush, &peering.Ask{ID: p.PeerID, Secret: p.Dial.Secret,
 			Session: session, Batch: *b})
 		if err != nil {
+			if ctx.Err() == nil {
+				m.note(p.ID, refusedAt)
+			}
 			return err
 		}
 		if reply.Terminated {
@@ -326,6 +332,10 @@ func (m *Manager) push(ctx context.Context, c *rpc.Client, p *peering.Peering, a
 			return errGone
 		}
 		session = reply.Session
-		m.note(p.ID, func(s *peering.Status, now time.Time) { s.LastSend = now })
+		if b.Done || b.Empty() {
+			m.note(p.ID, taken)
+		} else {
+			m.note(p.ID, func(s *peering.Status, now time.Time) { s.LastSend = now })
+		}
 	}
 }

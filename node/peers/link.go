@@ -2,14 +2,17 @@ package peers
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/telemetry"
 )
 
 // link is what the leader knows of a peer's connection.
 type link struct {
+	began  time.Time // when there was something to know
 	status peering.Status
 	// kick has a pull of the peer answered at once; nil while it has none that waits.
 	kick context.CancelFunc
@@ -22,7 +25,7 @@ type link struct {
 func (m *Manager) of(id string) *link {
 	l := m.links[id]
 	if l == nil {
-		l = &link{told: make(chan struct{})}
+		l = &link{told: make(chan struct{}), began: m.cfg.Clock.Now()}
 		m.links[id] = l
 	}
 	return l
@@ -36,7 +39,25 @@ func (m *Manager) note(id string, change func(s *peering.Status, now time.Time))
 }
 
 func heard(s *peering.Status, now time.Time) {
-	s.LastHeartbeat, s.LastReceive, s.LastSend, s.Trouble = now, now, now, ""
+	s.LastHeartbeat, s.LastReceive, s.LastSend = now, now, now
+	if s.Refused.IsZero() {
+		s.Trouble = ""
+	}
+}
+
+// taken notes that all that was to be sent has arrived.
+func taken(s *peering.Status, now time.Time) {
+	s.LastSend = now
+	if !s.Refused.IsZero() {
+		s.Refused, s.Trouble = time.Time{}, ""
+	}
+}
+
+// refusedAt notes that something that was sent did not arrive.
+func refusedAt(s *peering.Status, now time.Time) {
+	if s.Refused.IsZero() {
+		s.Refused = now
+	}
 }
 
 // Stands is how a peering stands at this moment. Without the leadership its stored state is all that is known.
@@ -47,17 +68,79 @@ func (m *Manager) Stands(p *peering.Peering) (peering.State, peering.Status) {
 	if l := m.links[p.ID]; l != nil {
 		s = l.status
 	}
-	if p.State != peering.Active || m.since.IsZero() {
-		return p.State, s
-	}
-	last := m.since // a new leader waits to be heard
-	if s.LastReceive.After(last) {
-		last = s.LastReceive
-	}
-	if m.cfg.Clock.Since(last) > silent {
+	if p.State == peering.Active && m.failing(m.links[p.ID]) > silent {
 		return peering.Failing, s
 	}
 	return p.State, s
+}
+
+// failing is for how long a peer has not been heard, or what is sent has not been taken; under m.mu. Without the
+// leadership it is zero.
+func (m *Manager) failing(l *link) time.Duration {
+	if m.since.IsZero() {
+		return 0
+	}
+	last := m.since // a new leader waits to be heard
+	if l == nil {
+		return m.cfg.Clock.Since(last)
+	}
+	for _, at := range []time.Time{l.began, l.status.LastReceive} {
+		if at.After(last) {
+			last = at
+		}
+	}
+	if at := l.status.Refused; !at.IsZero() && at.Before(last) {
+		last = at
+	}
+	return m.cfg.Clock.Since(last)
+}
+
+const (
+	// lookEvery is how often the doctor is told of peerings that fail.
+	lookEvery = 2 * time.Second
+	// maxReason bounds what it is told.
+	maxReason = 300
+)
+
+// watch tells the doctor of peerings that fail, while this server leads.
+func (m *Manager) watch(ctx context.Context) {
+	told := m.cfg.Metrics.GaugeSet("peering.failing_ms")
+	defer told.Replace(nil)
+	for ctx.Err() == nil {
+		told.Replace(m.failures())
+		pause(ctx, m.cfg.Clock, lookEvery)
+	}
+}
+
+// failures are the peerings that fail, or do not come about: since when, which side connects, and why.
+func (m *Manager) failures() (list []telemetry.Point) {
+	st := m.cfg.Catalog.State()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range peering.All(st) {
+		if !p.Lives() {
+			continue
+		}
+		l := m.of(p.ID)
+		d := m.failing(l)
+		if d <= silent {
+			continue
+		}
+		side, reason := "accepts", l.status.Trouble
+		if p.Dials() {
+			side = "dials"
+		}
+		if len(reason) > maxReason {
+			reason = reason[:maxReason]
+		}
+		state := peering.Failing
+		if p.State == peering.Establishing {
+			state = p.State
+		}
+		list = append(list, telemetry.Point{Value: float64(d.Milliseconds()),
+			Labels: []string{"peer", p.Name, "state", string(state), "side", side, "reason", strings.ToValidUTF8(reason, "")}})
+	}
+	return list
 }
 
 // export makes the metrics that are read when somebody asks.

@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
@@ -362,12 +363,53 @@ func TestFrozenPeer(t *testing.T) {
 	memory.Stall("dc20", "dc10")
 	for name, c := range map[string]*cluster{"two": a, "one": b} {
 		polltest.Until(t, func() bool { return c.state(name) == peering.Failing }, "%s to fail", name)
+		side := map[string]string{"two": "accepts", "one": "dials"}[name]
+		polltest.Until(t, func() bool {
+			list := c.servers[0].failures()
+			return len(list) == 1 && list[0].Value > 15_000 && slices.Equal(list[0].Labels[:6],
+				[]string{"peer", name, "state", "FAILING", "side", side}) && (side == "accepts" || list[0].Labels[7] != "")
+		}, "the doctor to be told of %s", name)
 	}
 	b.await("one", "web", "n1 passing")
 	a.register("n1", "web", catalog.Warning)
 	memory.HealAll()
 	b.await("one", "web", "n1 warning")
 	polltest.Until(t, func() bool { return b.state("one") == peering.Active }, "the peering to work again")
+	polltest.Until(t, func() bool { return len(b.servers[0].failures()) == 0 }, "the doctor to be told that it works")
+}
+
+// TestWhatIsRefusedFails: a peer that is heard, and takes nothing of what is sent, is failing with the reason until it
+// has taken all.
+func TestWhatIsRefusedFails(t *testing.T) {
+	c := &cluster{t: t, name: "dc1", st: statestore.Empty(), changed: make(chan struct{}), led: make(chan struct{})}
+	now := clock.NewFake(time.Unix(1000, 0))
+	m := New(Config{Catalog: c, Leader: &server{of: c}, Clock: now})
+	p := &peering.Peering{ID: "i", Name: "two", State: peering.Active, Dial: &peering.Dial{}}
+	c.apply(&catalog.Records{Ops: []catalog.RecordOp{p.Put()}})
+	m.since = now.Now()
+	stands := func(state peering.State, reason string) {
+		t.Helper()
+		got, s := m.Stands(p)
+		list := m.failures()
+		if got != state || s.Trouble != reason || (len(list) > 0) != (state == peering.Failing) ||
+			len(list) > 0 && list[0].Labels[7] != reason {
+			t.Errorf("%s %q, the doctor is told %v; want %s %q", got, s.Trouble, list, state, reason)
+		}
+	}
+	for range 8 { // heard all the time, and each try to send fails
+		m.note(p.ID, heard)
+		m.note(p.ID, refusedAt)
+		m.trouble(p, errkind.New(errkind.Invalid, "too many services"))
+		now.Advance(3 * time.Second)
+	}
+	stands(peering.Failing, "too many services")
+	m.note(p.ID, heard)
+	stands(peering.Failing, "too many services")
+	m.note(p.ID, taken)
+	stands(peering.Active, "")
+	m.since = time.Time{} // another server leads
+	now.Advance(time.Minute)
+	stands(peering.Active, "")
 }
 
 // TestStrangersArePlayedNothing: who does not know the secret learns nothing, whatever else is right, and who knows it

@@ -152,6 +152,8 @@ type remote struct{ Partition, Datacenter string }
 type stream struct {
 	ImportedServices, ExportedServices   []string
 	LastHeartbeat, LastReceive, LastSend *time.Time
+	// Trouble is ours: why the last try failed.
+	Trouble string `json:",omitempty"`
 }
 
 func at(t time.Time) *time.Time {
@@ -167,7 +169,7 @@ func (pr *Rows) show(q *rows.Request, st *statestore.State, p *peering.Peering) 
 	out := shown{ID: p.ID, Name: p.Name, DeletedAt: at(p.DeletedAt), Meta: p.Meta, State: state, PeerID: p.PeerID,
 		Remote: remote(p.Remote), CreateIndex: p.Created, ModifyIndex: p.Index}
 	out.StreamStatus = stream{ImportedServices: peering.Names(st, p.Name), ExportedServices: []string{},
-		LastHeartbeat: at(s.LastHeartbeat), LastReceive: at(s.LastReceive), LastSend: at(s.LastSend)}
+		LastHeartbeat: at(s.LastHeartbeat), LastReceive: at(s.LastReceive), LastSend: at(s.LastSend), Trouble: s.Trouble}
 	if p.State == peering.Active {
 		for _, name := range peering.ExportedTo(st, p.Name) {
 			if peering.ServiceOf(st, name) != nil {
