@@ -93,7 +93,11 @@ func TestPeeredClusters(t *testing.T) {
 		http.StatusOK, "ID")
 	b.awaitAsk("GET", "/v1/query/q/execute", "", http.StatusOK, `"Failovers":1`)
 	resolves(t, b, "web.service.one.peer.consul.", dns.TypeA, "10.9.0.1")
-	resolves(t, b, "v1.web.service.one.peer.consul.", dns.TypeSRV, "0a090001.addr.dc2.consul.")
+	resolves(t, b, "v1.web.service.one.peer.consul.", dns.TypeSRV, "far.node.one.peer.consul.")
+	resolves(t, b, "far.node.one.peer.consul.", dns.TypeA, "10.9.0.1")
+	resolves(t, b, "FAR.node.one.peer.consul.", dns.TypeAAAA, "SOA") // it is there, and has none
+	resolves(t, b, "near.node.one.peer.consul.", dns.TypeA, "NXDOMAIN")
+	resolves(t, b, "far.node.two.peer.consul.", dns.TypeA, "NXDOMAIN")
 
 	// A blocking query wakes by a change at the other end.
 	_, _, header := b.answer("GET", "/v1/health/service/web?peer=one", "")

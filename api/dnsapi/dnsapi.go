@@ -35,6 +35,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
@@ -160,13 +161,14 @@ type settled struct {
 
 // Server answers DNS.
 type Server struct {
-	cfg      Config
-	settings atomic.Pointer[settled]
-	cache    *cache
-	aged     *agedCache
-	reverse  reverseIndex
-	network  chan struct{} // a slot for each question that waits for the network
-	metrics  metrics
+	cfg       Config
+	settings  atomic.Pointer[settled]
+	cache     *cache
+	aged      *agedCache
+	reverse   reverseIndex
+	peerNodes peering.NodeIndex
+	network   chan struct{} // a slot for each question that waits for the network
+	metrics   metrics
 	// responders are those of Resolve, which has no loop to keep one.
 	responders sync.Pool
 

@@ -73,7 +73,10 @@ func (l *lookup) zoneAnswer(p place) result {
 	case kindApex:
 		return nothing(dns.RcodeSuccess)
 	case kindNode:
-		return l.node(p.name)
+		if p.peer != "" {
+			return l.node(l.s.peerNodes.Find(l.state, p.peer, p.name), peering.NodesIndex)
+		}
+		return l.node(l.state.Node(p.name), func(s *statestore.State) uint64 { return s.NodeIndex(p.name) })
 	case kindService:
 		if p.peer != "" {
 			return l.imported(p)
@@ -108,13 +111,12 @@ func (l *lookup) imported(p place) result {
 	return r
 }
 
-func (l *lookup) node(name string) result {
-	n := l.state.Node(name)
+// node answers with the address of a node and its meta; nil is a node that is not there.
+func (l *lookup) node(n *catalog.Node, indexOf func(*statestore.State) uint64) result {
 	if n == nil || !l.allowedNode(n.Name) {
 		return nothing(dns.RcodeNameError)
 	}
-	r := result{indexOf: func(s *statestore.State) uint64 { return s.NodeIndex(name) }}
-	r.index = r.indexOf(l.state)
+	r := result{indexOf: indexOf, index: indexOf(l.state)}
 	ttl := uint32(l.c.NodeTTL / time.Second)
 	if rr := l.address(l.owner, n.Address, ttl, &r); rr != nil {
 		r.groups = append(r.groups, group{rr: rr})
@@ -291,11 +293,14 @@ func (l *lookup) srv(r *result, inst *catalog.Service, n *catalog.Node, address 
 	ttl uint32) {
 	suffix := "." + l.dc + "." + l.zone.name
 	target := n.Name + ".node" + suffix
+	if n.Peer != "" {
+		target = n.Name + ".node." + n.Peer + ".peer." + l.zone.name
+	}
 	a, err := netip.ParseAddr(address)
 	switch {
 	case err != nil && isName(address) && address != n.Address:
 		target = dns.Fqdn(address)
-	case err == nil && (address != n.Address || n.Peer != ""): // no name leads to a node of a peer
+	case err == nil && (address != n.Address || n.Peer != "" && l.dc != l.s.cfg.Datacenter): // another datacenter's peer
 		target = hex.EncodeToString(a.Unmap().AsSlice()) + ".addr" + suffix
 	}
 	if !isName(target) {

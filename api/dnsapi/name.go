@@ -12,7 +12,7 @@ type kind uint8
 const (
 	kindUnknown kind = iota
 	kindApex         // the domain itself
-	kindNode         // <node>.node
+	kindNode         // <node>.node; also with .<peer>.peer
 	kindService      // [<tag>.|<port>.port.]<service>.service, _<service>._<tag>.service; also with .<peer>.peer
 	kindConnect      // <service>.connect
 	kindAddr         // <hex address>.addr
@@ -25,7 +25,7 @@ const (
 type place struct {
 	kind kind
 	dc   string // "" means the local one
-	peer string // of an imported service; "" for one of this cluster
+	peer string // of an imported service or its node; "" for one of this cluster
 	name string // of the node or service
 	tag  string
 	port string // one of several, by its name
@@ -45,8 +45,8 @@ func locate(labels []string) place {
 	}
 	p := place{}
 	switch {
-	case n >= 3 && labels[n-1] == "peer" && kinds[labels[n-3]] == kindService:
-		p.kind, p.peer, labels = kindService, labels[n-2], labels[:n-3]
+	case n >= 3 && labels[n-1] == "peer" && (kinds[labels[n-3]] == kindService || kinds[labels[n-3]] == kindNode):
+		p.kind, p.peer, labels = kinds[labels[n-3]], labels[n-2], labels[:n-3]
 	case n >= 3 && labels[n-1] == "dc" && kinds[labels[n-3]] != kindUnknown:
 		p.kind, p.dc, labels = kinds[labels[n-3]], labels[n-2], labels[:n-3]
 	case kinds[labels[n-1]] != kindUnknown:

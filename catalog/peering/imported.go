@@ -70,6 +70,63 @@ func Nodes(st *statestore.State, peer string) (list []*catalog.Node) {
 	return list
 }
 
+// NodeIndex finds the nodes of peers by their names. The zero value is ready; each belongs to one catalog.
+type NodeIndex struct {
+	mu    sync.Mutex
+	peers map[string]*peerNodes
+}
+
+// peerNodes are the nodes of one peer at an index of the imports.
+type peerNodes struct {
+	index  uint64
+	of     map[*catalog.Record][]*catalog.Node // a record never changes: only what is new is decoded
+	byName map[string]*catalog.Node            // by the name in lower case
+}
+
+// NodesIndex covers what a NodeIndex finds.
+func NodesIndex(st *statestore.State) uint64 { return st.RecordsIndex(catalog.RecordImported) }
+
+// Find returns a node of a peer on which an imported service runs, nil when there is none.
+func (x *NodeIndex) Find(st *statestore.State, peer, name string) *catalog.Node {
+	index := NodesIndex(st)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.peers[peer]
+	if p == nil || p.index != index {
+		if p = p.at(st, peer, index); len(p.of) == 0 {
+			delete(x.peers, peer)
+			return nil
+		}
+		if x.peers == nil {
+			x.peers = map[string]*peerNodes{}
+		}
+		x.peers[peer] = p
+	}
+	return p.byName[strings.ToLower(name)]
+}
+
+// at are the nodes at another index. What is known of records that are the same is taken over.
+func (p *peerNodes) at(st *statestore.State, peer string, index uint64) *peerNodes {
+	next := &peerNodes{index: index, of: map[*catalog.Record][]*catalog.Node{}, byName: map[string]*catalog.Node{}}
+	for r := range st.Records(catalog.RecordImported, importKey(peer, "")) {
+		var nodes []*catalog.Node
+		known := false
+		if p != nil {
+			nodes, known = p.of[r]
+		}
+		if !known {
+			nodes = slices.Collect(views.of(r, peer).Nodes())
+		}
+		next.of[r] = nodes
+		for _, n := range nodes {
+			if key := strings.ToLower(n.Name); next.byName[key] == nil {
+				next.byName[key] = n
+			}
+		}
+	}
+	return next
+}
+
 // maxViewBytes bounds what is kept of decoded services, by the bytes of their records.
 const maxViewBytes = 32 << 20
 

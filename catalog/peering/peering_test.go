@@ -279,6 +279,41 @@ func TestPeeringChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestNodesOfPeersByName: nodes come and go with the services on them, and each peer has its own.
+func TestNodesOfPeersByName(t *testing.T) {
+	t.Parallel()
+	from, to := newWorld(t), newWorld(t)
+	from.register("N1", "web", catalog.Passing)
+	from.register("n2", "db", catalog.Passing)
+	from.export(`[{"Name":"*","Consumers":[{"Peer":"east"}]}]`)
+	p, e, im, x := to.peer("west"), &Exporter{Peer: "east"}, &Importer{}, &NodeIndex{}
+	found := func(peer, name, want string) {
+		t.Helper()
+		got := ""
+		if n := x.Find(to.st, peer, name); n != nil {
+			got = n.Name + " of " + n.Peer
+		}
+		if got != want {
+			t.Errorf("%s of %s: %q, want %q", name, peer, got, want)
+		}
+	}
+	found("west", "n1", "")
+	send(t, from, e, to, im, p)
+	found("west", "n1", "N1 of west")
+	found("west", "n2", "n2 of west")
+	found("west", "n3", "")
+	found("north", "n1", "")
+	from.apply(&catalog.Deregister{Node: "n2"})
+	send(t, from, e, to, im, p)
+	found("west", "N1", "N1 of west")
+	found("west", "n2", "")
+	to.records(Forget(to.st, "west", 10)...)
+	found("west", "n1", "")
+	if len(x.peers) != 0 {
+		t.Errorf("%d peers are kept", len(x.peers))
+	}
+}
+
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	good := Token{Addresses: []string{"10.0.0.1:8300"}, ServerName: "server.dc1.consul", PeerID: "id", Secret: "s",
