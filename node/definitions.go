@@ -29,6 +29,7 @@ func (p *localAgent) buildLocal(servers local.Servers) (err error) {
 		Node: catalog.Node{ID: p.ID, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
+		ExposeMinPort: cfg.Ports.ExposeMin, ExposeMaxPort: cfg.Ports.ExposeMax,
 		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.Tokens.Sync,
 		ClusterSize: clusterSize(p), ServerUp: p.serverUp,
 		FS: p.FS, DataDir: cfg.DataDir, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics, Checks: check.Config{},

@@ -32,6 +32,13 @@ type ExposePath struct {
 	ParsedFromCheck bool   `json:",omitempty"`
 }
 
+// ExposedChecks are the paths by which a proxy lets the agent's checks through, and where these may come from. They are
+// in no entry: the agent adds them to what a proxy is made of.
+type ExposedChecks struct {
+	Paths []ExposePath
+	From  []string // networks
+}
+
 // EnvoyExtension names an extension and its arguments.
 type EnvoyExtension struct {
 	Name          string

@@ -70,6 +70,8 @@ type Config struct {
 	OutputMaxSizeBytes  int // 0 means 4 KiB
 	// SidecarMinPort and SidecarMaxPort are the ports for sidecars that name none; 0 means 21000 and 21255.
 	SidecarMinPort, SidecarMaxPort int
+	// ExposeMinPort and ExposeMaxPort are those of listeners for checks that go through proxies; 0 means 21500 and 21755.
+	ExposeMinPort, ExposeMaxPort int
 	// SyncWait bounds how long a registration waits for its sync attempt; 0 means 2 s.
 	SyncWait time.Duration
 	// CallTimeout bounds each call to the servers; 0 means 10 s.
@@ -103,6 +105,7 @@ func (c *Config) complete() error {
 	c.CheckUpdateInterval = cmp.Or(c.CheckUpdateInterval, 5*time.Minute)
 	c.OutputMaxSizeBytes = cmp.Or(c.OutputMaxSizeBytes, check.DefaultOutputBytes)
 	c.SidecarMinPort, c.SidecarMaxPort = cmp.Or(c.SidecarMinPort, 21000), cmp.Or(c.SidecarMaxPort, 21255)
+	c.ExposeMinPort, c.ExposeMaxPort = cmp.Or(c.ExposeMinPort, 21500), cmp.Or(c.ExposeMaxPort, 21755)
 	c.SyncWait = cmp.Or(c.SyncWait, 2*time.Second)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 10*time.Second)
 	if c.Checks.Clock == nil {

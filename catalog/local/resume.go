@@ -44,7 +44,7 @@ func (st *state) resume(stored []*catalog.Check) change {
 		st.replaceCheckLocked(e, &next, gen)
 		e.run = gen
 		c.version, c.stop = gen, append(c.stop, s.ID)
-		c.start = append(c.start, started{d, gen, check.Start{Status: next.Status, Output: next.Output}})
+		c.start = append(c.start, started{d, gen, check.Start{Status: next.Status, Output: next.Output}, e.way})
 		st.refreshAliasesLocked(next.ServiceID, 0)
 	}
 	st.loaded = 0

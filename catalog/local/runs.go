@@ -82,7 +82,7 @@ func (r *runs) follow(c change) {
 
 // start runs a check that the state holds.
 func (r *runs) start(s started) {
-	spec := s.def.Spec(r.cfg.OutputMaxSizeBytes)
+	spec := s.way.Through(s.def.Spec(r.cfg.OutputMaxSizeBytes))
 	spec.Start = s.from
 	if spec.Kind == check.KindAlias {
 		if s.def.AliasNode == "" || s.def.AliasNode == r.cfg.Node.Name {

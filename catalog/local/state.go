@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog/check"
 	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/local/disk"
+	"corbel.dev/corbel/catalog/local/exposed"
 )
 
 // Service is a registered service. Immutable.
@@ -21,6 +22,8 @@ type Service struct {
 	Definition *definition.Service
 	// Hash changes when the registration does: the value of ?hash=.
 	Hash string
+
+	forProxy *catalog.Service // see ForProxy; nil: it is Service
 }
 
 // Check is a registered check with its newest result. Immutable.
@@ -50,6 +53,7 @@ type checkEntry struct {
 	run      uint64    // which start of the runner it listens to
 	seq      uint64    // newest result taken from that run
 	outputAt time.Time // when a new output is due at the catalog; zero: none is held back
+	way      exposed.Way
 }
 
 // state is what this host registered, and what of it the catalog has not got yet. It does no
@@ -69,6 +73,7 @@ type state struct {
 	pending       pending
 	ttl           ttlStates
 	aliases       aliases
+	exposed       exposures
 	// loaded is the version of the last check loaded at the start, until the catalog was read; see resume
 	loaded uint64
 }
@@ -105,7 +110,8 @@ func newState(cfg *Config) *state {
 		pending: pending{node: true, services: map[string]struct{}{}, checks: map[string]struct{}{},
 			goneServices: map[string]gone{}, goneChecks: map[string]gone{}, heldBack: map[string]*checkEntry{}},
 		ttl:     ttlStates{seen: map[string]time.Time{}},
-		aliases: aliases{byTarget: map[string]map[string]*checkEntry{}}}
+		aliases: aliases{byTarget: map[string]map[string]*checkEntry{}},
+		exposed: exposures{ports: exposed.Ports{Low: cfg.ExposeMinPort, High: cfg.ExposeMaxPort}}}
 }
 
 // change is what followed from a call: effects for the caller to carry out.
@@ -121,6 +127,7 @@ type started struct {
 	def  *definition.Check
 	run  uint64
 	from check.Start
+	way  exposed.Way
 }
 
 // touchLocked counts a change and wakes those who wait for one.
@@ -182,6 +189,8 @@ func (st *state) putService(ask may, d *definition.Service, checks []*definition
 			st.replaceCheckLocked(ce, &copied, gen)
 		}
 	}
+	st.noteProxyLocked(id, svc, gen, &c)
+	st.exposeLocked(id, gen, &c)
 	st.refreshAliasesLocked(id, 0)
 	return c, nil
 }
@@ -204,6 +213,7 @@ func (st *state) putCheck(ask may, d *definition.Check) (change, bool, error) {
 	gen := st.touchLocked()
 	c := change{version: gen}
 	st.putCheckLocked(d, svc, gen, &c)
+	st.exposeLocked(d.ServiceID, gen, &c)
 	return c, true, nil
 }
 
@@ -220,6 +230,8 @@ func (st *state) putCheckLocked(d *definition.Check, svc *catalog.Service, gen u
 	if st.pending.goneChecks[d.ID].of == d.ServiceID {
 		delete(st.pending.goneChecks, d.ID)
 	}
+	way := st.wayLocked(d)
+	next.Check.ExposedPort = way.Port
 	keep, ttlLeft := false, d.TTL
 	if e == nil {
 		e = &checkEntry{}
@@ -234,19 +246,19 @@ func (st *state) putCheckLocked(d *definition.Check, svc *catalog.Service, gen u
 		next.CriticalSince = e.cur.CriticalSince
 		// A TTL check starts its period anew, as clients expect who register again.
 		same := d.Spec(st.cfg.OutputMaxSizeBytes).Same(e.cur.Definition.Spec(st.cfg.OutputMaxSizeBytes))
-		keep = same && d.Kind() != check.KindTTL && d.Kind() != check.KindAlias
+		keep = same && way == e.way && d.Kind() != check.KindTTL && d.Kind() != check.KindAlias
 		st.unindexLocked(d.ID, e)
 	}
 	if next.Check.Status == catalog.Critical && next.CriticalSince.IsZero() {
 		next.CriticalSince = st.cfg.Clock.Now()
 	}
-	e.cur, e.gen, e.outputAt = next, gen, time.Time{}
+	e.cur, e.gen, e.outputAt, e.way = next, gen, time.Time{}, way
 	delete(st.pending.heldBack, d.ID)
 	st.indexLocked(d.ID, e)
 	st.pending.checks[d.ID] = struct{}{}
 	if !keep {
 		e.run, e.seq = gen, 0
-		s := started{d, gen, check.Start{Status: next.Check.Status, Output: next.Check.Output}}
+		s := started{d, gen, check.Start{Status: next.Check.Status, Output: next.Check.Output}, way}
 		if d.Kind() == check.KindTTL {
 			s.from.TTLLeft = ttlLeft
 			st.ttl.seen[d.ID], st.ttl.changed = st.cfg.Clock.Now().Add(ttlLeft), true
@@ -293,6 +305,8 @@ func (st *state) removeService(id string) (change, bool) {
 	delete(st.services, id)
 	delete(st.pending.services, id)
 	st.pending.goneServices[id] = goneService(gen, e)
+	st.noteProxyLocked(id, nil, gen, &c)
+	st.exposeLocked(id, gen, &c)
 	st.refreshAliasesLocked(id, 0)
 	return c, true
 }
@@ -307,6 +321,7 @@ func (st *state) removeCheck(id string) (change, bool) {
 	gen := st.touchLocked()
 	c := change{version: gen, dropped: []string{id}}
 	st.removeCheckLocked(id, e, gen, &c)
+	st.exposeLocked(e.cur.Check.ServiceID, gen, &c)
 	st.refreshAliasesLocked(e.cur.Check.ServiceID, 0)
 	return c, true
 }
@@ -314,6 +329,7 @@ func (st *state) removeCheck(id string) (change, bool) {
 func (st *state) removeCheckLocked(id string, e *checkEntry, gen uint64, c *change) {
 	st.unindexLocked(id, e)
 	delete(st.checks, id)
+	st.exposed.ports.Free(id)
 	delete(st.pending.checks, id)
 	delete(st.pending.heldBack, id)
 	if _, ok := st.ttl.seen[id]; ok {

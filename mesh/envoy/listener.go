@@ -203,6 +203,7 @@ type Exposed struct {
 	Protocol string
 	Cluster  string
 	Logs     *entry.AccessLogs
+	From     []string // the networks that connections may come from; nil is all
 }
 
 // ExposedListener is a listener that lets one path of the application be reached without a certificate.
@@ -219,6 +220,18 @@ func ExposedListener(v *Exposed) (*mesh.Resource, error) {
 		AccessLog: p.listenerLogs(v.Logs)}
 	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{p.exposedHTTP(v, "exposed_path_filter_"+
 		label+"_"+strconv.Itoa(v.Bind.Port))}}}
+	if len(v.From) > 0 {
+		match := &listenerv3.FilterChainMatch{}
+		for _, text := range v.From {
+			net, err := netip.ParsePrefix(text)
+			if err != nil {
+				return nil, named(mesh.TypeListener, name, err)
+			}
+			match.SourcePrefixRanges = append(match.SourcePrefixRanges, &corev3.CidrRange{AddressPrefix: net.Addr().String(),
+				PrefixLen: u32(uint32(net.Bits()))})
+		}
+		m.FilterChains[0].FilterChainMatch = match
+	}
 	return p.encode(mesh.TypeListener, name, m)
 }
 

@@ -43,6 +43,9 @@ type Config struct {
 	Grant func(ctx context.Context, token string) (*acl.Grant, error)
 	// Ask is Grant of a token whose right is in doubt, as the servers know it now; nil means Grant.
 	Ask func(ctx context.Context, token string) (*acl.Grant, error)
+	// ExposeChecks is told when config entries have the checks of an instance go through a proxy of this host, or no
+	// longer; nil is allowed.
+	ExposeChecks func(proxy string, on bool)
 	// Token is for streams that bring none; nil means none.
 	Token func() string
 
@@ -94,6 +97,7 @@ type Host struct {
 	cfg    Config
 	meters meters
 
+	telling  sync.Mutex // held while the agent is told of checks
 	mu       sync.Mutex // guards all below, and the proxies' state machines
 	cache    *proxy.Cache
 	proxies  map[key]*member

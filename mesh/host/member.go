@@ -17,6 +17,7 @@ type member struct {
 	sets  atomic.Pointer[mesh.Sets] // nil until it is ready
 	waker mesh.Waker                // of the only stream that is bound; nil for none or several
 	ended bool
+	wants bool // whether the agent was told that checks are to go through it
 	proxy proxy.Proxy
 
 	applied applied // has a lock of its own
@@ -57,6 +58,7 @@ type work struct {
 	wakes  []wake
 	follow []*subject
 	stops  []func()
+	checks []*member // whether checks go through them is another matter now
 }
 
 type wake struct {
@@ -75,6 +77,19 @@ func (h *Host) do(w *work) {
 	for _, s := range w.follow {
 		h.follow(s)
 	}
+	for _, m := range w.checks {
+		h.tellChecks(m)
+	}
+}
+
+// tellChecks tells the agent what is wanted of a member's checks now.
+func (h *Host) tellChecks(m *member) {
+	h.telling.Lock() // who comes last tells the newest
+	defer h.telling.Unlock()
+	h.mu.Lock()
+	on := m.wants
+	h.mu.Unlock()
+	h.cfg.ExposeChecks(m.key.id, on)
 }
 
 // deltaLocked does what a step asks for: subjects whose values are known are stepped at once.
@@ -104,6 +119,11 @@ func (h *Host) deltaLocked(m *member, d proxy.Delta, w *work) {
 	}
 	if m.sets.Swap(m.proxy.Sets()) == nil {
 		close(m.ready)
+	}
+	if touched.Has(mesh.TypeListener) && h.cfg.ExposeChecks != nil && m.key.node == h.cfg.Node &&
+		m.proxy.WantsChecks() != m.wants {
+		m.wants = !m.wants
+		w.checks = append(w.checks, m)
 	}
 	m.wakeLocked(touched, w)
 }

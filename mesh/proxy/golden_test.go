@@ -202,6 +202,10 @@ var goldens = []golden{
 	{name: "expose", fields: `{"Expose": {"Paths": [{"Path": "/health", "ListenerPort": 21500, "LocalPathPort": 8080, ` +
 		`"Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, ` +
 		`"Protocol": "http2"}]}}`},
+	{name: "exposed-checks", fields: `{"Expose": {"Checks": true}, "ExposedChecks": {"Paths": [{"Path": "/health", ` +
+		`"ListenerPort": 21500, "LocalPathPort": 8080, "Protocol": "http", "ParsedFromCheck": true}, {` +
+		`"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 8080, "Protocol": "http2", ` +
+		`"ParsedFromCheck": true}], "From": ["127.0.0.0/8", "::1/128", "10.0.0.1/32"]}}`},
 	{name: "upstream-settings", fields: `{"Upstreams": [
 		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191,
 			"Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20,

@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"corbel.dev/corbel/catalog"
@@ -100,12 +101,16 @@ func (p *profile) unserved() []string {
 		"TransparentProxy.DialedDirectly: instances are not reached by their own addresses through the mesh")
 	note(p.reg.MutualTLSMode == "permissive" || p.reg.MutualTLSMode == "" && v.MutualTLSMode == "permissive",
 		"MutualTLSMode \"permissive\": only connections with a certificate are let in")
-	note(p.reg.Expose.Checks || v.Expose.Checks, "Expose.Checks: list the paths under Expose.Paths")
 	note(v.RateLimits != nil, "RateLimits: requests are not limited")
 	for _, e := range v.Extensions {
 		note(true, fmt.Sprintf("EnvoyExtensions: %q is not applied", e.Name))
 	}
 	return list
+}
+
+// WantsChecks tells whether config entries, and not the registration, have checks go through the proxy.
+func (p *profile) WantsChecks() bool {
+	return p.reg.Kind == catalog.KindConnectProxy && p.service != nil && p.service.Expose.Checks && !p.reg.Expose.Checks
 }
 
 var (
@@ -165,8 +170,12 @@ func (p *profile) exposed(o *own, c *options, app *envoy.Local) {
 	if len(paths) == 0 {
 		paths = p.service.Expose.Paths
 	}
+	var from []string // of checks
+	if c := p.reg.ExposedChecks; c != nil {
+		paths, from = slices.Concat(paths, c.Paths), c.From
+	}
 	bind := p.publicBind(c)
-	seen := map[int]bool{}
+	seen := map[string]bool{}
 	for i, e := range paths {
 		port := e.LocalPathPort
 		if port == 0 {
@@ -178,18 +187,25 @@ func (p *profile) exposed(o *own, c *options, app *envoy.Local) {
 			continue
 		}
 		cluster := envoy.LocalApp
-		if port != app.Port || app.JSON != "" {
+		other := e.ParsedFromCheck && e.Protocol == "http2" && app.Protocol != "http2" && app.Protocol != "grpc"
+		if port != app.Port || app.JSON != "" || other {
 			cluster = "exposed_cluster_" + strconv.Itoa(port)
-			if !seen[port] {
+			if other {
+				cluster += "_http2"
+			}
+			if !seen[cluster] {
 				r, err := envoy.LocalCluster(&envoy.Local{Name: cluster, Address: app.Address, Port: port, Protocol: e.Protocol,
 					ConnectTimeout: app.ConnectTimeout})
 				o.add(p.cache, r, err)
-				seen[port] = true
+				seen[cluster] = true
 			}
 		}
-		r, err := envoy.ExposedListener(&envoy.Exposed{Path: e.Path,
-			Bind:     envoy.Bind{Address: bind.Address, Port: e.ListenerPort},
-			Protocol: e.Protocol, Cluster: cluster, Logs: p.logs()})
+		v := &envoy.Exposed{Path: e.Path, Bind: envoy.Bind{Address: bind.Address, Port: e.ListenerPort},
+			Protocol: e.Protocol, Cluster: cluster, Logs: p.logs()}
+		if e.ParsedFromCheck {
+			v.From = from
+		}
+		r, err := envoy.ExposedListener(v)
 		o.add(p.cache, r, err)
 	}
 }

@@ -147,7 +147,7 @@ func TestProxiesOfOneHostShareResources(t *testing.T) {
 func TestBadInputIsNamedAndTheRestStays(t *testing.T) {
 	w := newWorld(t)
 	tests := map[string][]string{
-		`{"TransparentProxy": {"DialedDirectly": true}, "MutualTLSMode": "permissive", "Expose": {"Checks": true}}`:       {"TransparentProxy.DialedDirectly", "permissive", "Expose.Checks"},
+		`{"TransparentProxy": {"DialedDirectly": true}, "MutualTLSMode": "permissive"}`:                                   {"TransparentProxy.DialedDirectly", "permissive"},
 		`{"Config": {"max_inbound_connections": -1}}`:                                                                     {"Proxy.Config.max_inbound_connections"},
 		`{"Config": {"protocol": "smtp"}}`:                                                                                {"Proxy.Config.protocol"},
 		`{"Config": {"bind_address": "host.example"}}`:                                                                    {"Proxy.Config.bind_address"},

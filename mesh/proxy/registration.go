@@ -26,6 +26,7 @@ type Registration struct {
 	LocalServiceSocketPath string
 	mesh.ProxySettings     // they go over those of the service
 	Upstreams              []Upstream
+	ExposedChecks          *entry.ExposedChecks // what the agent's checks go through; not what users set
 
 	tagged map[string]catalog.ServiceAddress // of the registration, by what they are for
 }

@@ -178,13 +178,14 @@ func (l *loader) numbers() {
 			used[port.v] = port.key
 		}
 	}
-	// The range is for processes beside this one: what listens here may stand at its ends or within.
-	for key, v := range map[string]int{"ports.sidecar_min_port": p.SidecarMin, "ports.sidecar_max_port": p.SidecarMax} {
+	// The ranges are for processes beside this one: what listens here may stand at their ends or within.
+	for key, v := range map[string]int{"ports.sidecar_min_port": p.SidecarMin, "ports.sidecar_max_port": p.SidecarMax,
+		"ports.expose_min_port": p.ExposeMin, "ports.expose_max_port": p.ExposeMax} {
 		if v < -1 || v > 65535 {
 			l.fail(fmt.Sprintf("%s %d must be 1 to 65535, -1 for off or 0 for any free port", key, v))
 		}
 	}
-	if p.SidecarMin > p.SidecarMax {
+	if p.SidecarMin > p.SidecarMax || p.ExposeMin > p.ExposeMax {
 		l.fail("ports: a min_port is above its max_port")
 	}
 	for _, n := range []struct {

@@ -143,6 +143,8 @@ type Ports struct {
 	MonitorAgents int `key:"monitor_agents" def:"8081" doc:"WebSocket port for monitoring agents, if monitor.enabled"`
 	SidecarMin    int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
 	SidecarMax    int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
+	ExposeMin     int `key:"expose_min_port" def:"21500" doc:"first port of listeners for checks that go through proxies"`
+	ExposeMax     int `key:"expose_max_port" def:"21755" doc:"last port of listeners for checks that go through proxies"`
 }
 
 // TLS holds one block per protocol. After Load the protocol blocks are complete:

@@ -52,7 +52,7 @@ func (l *loader) shiftPorts(by int) {
 	}
 	p := &l.cfg.Ports
 	for _, port := range []*int{&p.DNS, &p.HTTP, &p.HTTPS, &p.GRPC, &p.GRPCTLS, &p.SerfLAN, &p.SerfWAN, &p.Server,
-		&p.Secrets, &p.Monitor, &p.MonitorAgents, &p.SidecarMin, &p.SidecarMax} {
+		&p.Secrets, &p.Monitor, &p.MonitorAgents, &p.SidecarMin, &p.SidecarMax, &p.ExposeMin, &p.ExposeMax} {
 		if *port > 0 {
 			*port += by
 		}

@@ -55,8 +55,6 @@ var ignoredKeys = map[string]string{
 	"disable_coordinates":              "coordinates are always kept",
 	"limits.https_handshake_timeout":   "a TLS handshake on HTTPS may take 10 s",
 	"limits.rpc_max_conns_per_client":  "limits.max_conns_per_client bounds the connections of an address",
-	"ports.expose_min_port":            "checks are not exposed through proxies yet",
-	"ports.expose_max_port":            "checks are not exposed through proxies yet",
 	"raft_protocol":                    "servers speak Raft protocol 3",
 	"raft_prevote_disabled":            "servers always ask before they stand for election",
 	"reconnect_timeout_wan":            "servers of other datacenters are kept for reconnect_timeout",

@@ -52,12 +52,13 @@ func emptyMeshRig(t testing.TB, envoy string) *meshRig {
 	return r
 }
 
-func newMeshRig(t testing.TB, envoy string) *meshRig {
+// newMeshRig starts a server, with further configuration.
+func newMeshRig(t testing.TB, envoy string, hcl ...string) *meshRig {
 	t.Helper()
 	r := emptyMeshRig(t, envoy)
 	r.http = fmt.Sprintf("http://127.0.0.1:%d", r.port("http"))
 	// Certificates are renewed at once after a rotation: the contract's own key for tests.
-	config := "connect { test_ca_leaf_root_change_spread = \"100ms\" }\n"
+	config := "connect { test_ca_leaf_root_change_spread = \"100ms\" }\n" + strings.Join(hcl, "\n")
 	if err := os.WriteFile(filepath.Join(r.dir, "dev.hcl"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

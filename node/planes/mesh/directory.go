@@ -24,7 +24,7 @@ type directory struct {
 func (d *directory) Find(node, id string) *catalog.Service {
 	if node == d.node {
 		if s := d.local.Service(id); s != nil {
-			return s.Service
+			return s.ForProxy()
 		}
 	}
 	if d.state == nil {
@@ -38,7 +38,7 @@ func (d *directory) List() []*catalog.Service {
 	var list []*catalog.Service
 	for _, s := range d.local.View().Services {
 		if s.Service.Kind != catalog.KindTypical {
-			list = append(list, s.Service)
+			list = append(list, s.ForProxy())
 		}
 	}
 	return list
