@@ -11,6 +11,7 @@ import (
 // API is what an api gateway lets in from outside of the mesh.
 type API struct {
 	Defaults     *entry.IngressDefaults `json:",omitempty"`
+	ExtAuthz     *entry.Toggle          `json:",omitempty"`
 	Listeners    []APIListener
 	Certificates []APICertificate `json:",omitempty"`
 	Problems     []string         `json:",omitempty"`
@@ -39,6 +40,7 @@ type APIRule struct {
 	Match       *entry.RouteMatch // nil: all
 	Destination *entry.RouteDestination
 	Services    []APIService
+	ExtAuthz    *entry.Toggle `json:",omitempty"`
 }
 
 // APIService is a service behind a rule, and its share.
@@ -58,7 +60,7 @@ type APICertificate struct {
 
 // api is the view of an api gateway's entry.
 func (m *Maker) api(e *entry.API) *API {
-	out := &API{Defaults: e.Defaults}
+	out := &API{Defaults: e.Defaults, ExtAuthz: e.ExtAuthz}
 	routes := m.routes()
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
@@ -115,7 +117,7 @@ func apiRules(r *entry.HTTP) []APIRule {
 	var list []APIRule
 	for i := range r.Rules {
 		rule := &r.Rules[i]
-		one := APIRule{Destination: destination(&rule.Filters)}
+		one := APIRule{Destination: destination(&rule.Filters), ExtAuthz: rule.Filters.ExtAuthz}
 		one.Destination.RequestHeaders, one.Destination.ResponseHeaders = modifiers(rule.Filters.Headers),
 			modifiers(rule.ResponseFilters.Headers)
 		for j := range rule.Services {

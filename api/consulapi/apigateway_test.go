@@ -98,3 +98,49 @@ func TestAPIGatewayEntries(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundAPIGateway: what is bound to a gateway is read like an entry, follows the entries that it is made of, and
+// cannot be written.
+func TestBoundAPIGateway(t *testing.T) {
+	r := newRig(t, nil)
+	put := func(body string) {
+		t.Helper()
+		if a := r.do("PUT", "/v1/config", body); a.status != http.StatusOK {
+			t.Fatalf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+	expect := func(path string, status int, want string) {
+		t.Helper()
+		if a := r.do("GET", path, ""); a.status != status || !strings.Contains(a.body, want) {
+			t.Errorf("%s: %d %s, want %d with %s", path, a.status, a.body, status, want)
+		}
+	}
+	expect("/v1/config/bound-api-gateway", 200, "[]")
+	expect("/v1/config/bound-api-gateway/edge", 404, `Config entry not found for "bound-api-gateway" / "edge"`)
+	put(`{"Kind":"api-gateway","Name":"edge","Meta":{"k":"v"},"Listeners":[{"Name":"web","Port":8443,"Protocol":"http",` +
+		`"TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},{"Name":"db","Port":5432,"Protocol":"tcp"}]}`)
+	put(`{"Kind":"http-route","Name":"shop","Parents":[{"Name":"edge"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
+	put(`{"Kind":"tcp-route","Name":"one","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
+	put(`{"Kind":"tcp-route","Name":"two","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
+	const one = "/v1/config/bound-api-gateway/edge"
+	expect(one, 200, `"Listeners":[{"Name":"web","Routes":[],"Certificates":[]},{"Name":"db","Routes":[{"Kind":"tcp-route",`+
+		`"Name":"one"}],"Certificates":[]}]`)
+	put(`{"Kind":"file-system-certificate","Name":"c","Certificate":"/c.pem","PrivateKey":"/c.key"}`)
+	expect(one, 200, `{"Name":"web","Routes":[{"Kind":"http-route","Name":"shop"}],"Certificates":[{`+
+		`"Kind":"file-system-certificate","Name":"c"}]}`)
+	expect(one, 200, `{"Kind":"bound-api-gateway","Name":"edge","Meta":{"k":"v"},`)
+	expect("/v1/config/bound-api-gateway", 200, `[{"Kind":"bound-api-gateway"`)
+	expect("/v1/config/bound-api-gateway?filter=Name==other", 200, "[]")
+	put(`{"Kind":"http-route","Name":"shop","Parents":[{"Name":"other"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
+	expect(one, 200, `{"Name":"web","Routes":[],`)
+	for _, a := range []response{r.do("PUT", "/v1/config", `{"Kind":"bound-api-gateway","Name":"edge"}`),
+		r.do("DELETE", one, "")} {
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, "write the api-gateway and the routes") {
+			t.Errorf("a write: %d %s", a.status, a.body)
+		}
+	}
+	if a := r.do("DELETE", "/v1/config/api-gateway/edge", ""); a.status != http.StatusOK {
+		t.Fatal(a.body)
+	}
+	expect(one, 404, "not found")
+}

@@ -18,6 +18,8 @@ const (
 	TCPRoute              = "tcp-route"
 	InlineCertificate     = "inline-certificate"
 	FileSystemCertificate = "file-system-certificate"
+	// BoundAPIGateway is what is bound to an api gateway. Nobody writes it: catalog/gateway works it out.
+	BoundAPIGateway = "bound-api-gateway"
 )
 
 // Reference names another entry, or a listener of a gateway.
@@ -84,6 +86,7 @@ type API struct {
 	Common
 	Listeners []APIListener
 	Defaults  *IngressDefaults `json:",omitempty"` // hold for each service behind it
+	ExtAuthz  *Toggle          `json:",omitempty"` // nil: whoever judges requests judges all
 	Status    *Status          `json:",omitempty"`
 }
 
@@ -176,6 +179,7 @@ type HTTPFilters struct {
 	RetryFilter   *RetryFilter       `json:",omitempty"`
 	TimeoutFilter *TimeoutFilter     `json:",omitempty"`
 	JWT           *JWTRequirement    `json:",omitempty"`
+	ExtAuthz      *Toggle            `json:",omitempty"` // of a rule alone; nil: as the gateway has it
 }
 
 // HTTPResponseFilters change responses.
@@ -307,6 +311,9 @@ func (e *HTTP) Validate() error {
 			if s.Filters.RetryFilter != nil || s.Filters.TimeoutFilter != nil ||
 				s.Filters.URLRewrite != nil && len(r.Services) > 1 {
 				errs = append(errs, fmt.Errorf("%s.Filters: retries, timeouts and rewrites belong to the rule", at))
+			}
+			if s.Filters.ExtAuthz != nil {
+				errs = append(errs, fmt.Errorf("%s.Filters.ExtAuthz: belongs to the rule", at))
 			}
 			errs = append(errs, validFilters(at+".Filters", &s.Filters))
 		}

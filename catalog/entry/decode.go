@@ -3,6 +3,7 @@ package entry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -51,6 +52,9 @@ func Decode(raw []byte) (Entry, error) {
 		return nil, invalid("Request decode failed: Payload does not contain a kind/Kind key at the top level")
 	}
 	e := New(kind)
+	if kind == BoundAPIGateway {
+		return nil, errkind.E(errkind.Invalid, "", ErrBound)
+	}
 	if e == nil {
 		return nil, invalid("Request decode failed: invalid config entry kind: %s", kind)
 	}
@@ -68,6 +72,10 @@ func Decode(raw []byte) (Entry, error) {
 	}
 	return e, nil
 }
+
+// ErrBound refuses to change what the servers work out.
+var ErrBound = errors.New("config entries of the kind bound-api-gateway follow from others: write the api-gateway and " +
+	"the routes that name it as a parent")
 
 func invalid(format string, args ...any) error {
 	return errkind.Errorf(errkind.Invalid, format, args...)

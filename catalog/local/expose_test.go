@@ -11,7 +11,8 @@ import (
 
 const exposing = `{"Name":"web","Port":8080,"Checks":[
 	{"CheckID":"health","HTTP":"http://127.0.0.1:8080/health","Interval":"1h"},
-	{"CheckID":"ready","GRPC":"127.0.0.1:8081","Interval":"1h"},{"CheckID":"alive","TCP":"127.0.0.1:8080","Interval":"1h"}],
+	{"CheckID":"ready","GRPC":"127.0.0.1:8081","Interval":"1h"},
+	{"CheckID":"alive","TCP":"127.0.0.1:8080","Interval":"1h"}],
 	"Connect":{"SidecarService":{"Checks":[{"Name":"a","AliasService":"web"}],"Proxy":{"Expose":{"Checks":true}}}}}`
 
 // TestChecksGoThroughTheProxy: a proxy that exposes checks is given listeners for those that can go through it, and

@@ -33,6 +33,7 @@ type Door struct {
 	Routes       string   // where requests go
 	Certificates []string // names of secrets; with any it speaks TLS
 	TLS          *entry.TLSDirection
+	Authz        *Authz // nil: nobody judges requests
 }
 
 // EntranceListener is one port of an api gateway.
@@ -51,7 +52,7 @@ func EntranceListener(v *Entrance) (*mesh.Resource, error) {
 		f := p.tcpProxy(d.Stat, d.Cluster, v.Logs, 0)
 		if entry.IsHTTP(d.Protocol) {
 			f = p.upstreamHTTP(&Outbound{Name: v.Label, Protocol: d.Protocol, Stat: d.Stat, Routes: d.Routes, Logs: v.Logs,
-				Tracing: v.Tracing})
+				Tracing: v.Tracing, Authz: d.Authz})
 		}
 		c := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{f}}
 		if len(d.Certificates) > 0 {
@@ -95,6 +96,7 @@ type EntranceRule struct {
 	Match       *entry.RouteMatch
 	Destination *entry.RouteDestination
 	Targets     []EntranceTarget
+	Judge       Judge
 }
 
 // EntranceTarget is a service behind a rule. Of its own routes only what holds for all requests counts.
@@ -136,6 +138,13 @@ func sortedHosts(hosts map[string][]EntranceRule) []string {
 
 func entranceRoute(rule *EntranceRule) (*routev3.Route, error) {
 	route := &routev3.Route{Match: routeMatch(&entry.Route{Match: rule.Match})}
+	if err := judged(route, rule.Judge); err != nil {
+		return nil, err
+	}
+	if rule.Judge == JudgeRefuse {
+		route.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 403}}
+		return route, nil
+	}
 	action := &routev3.RouteAction{}
 	weighted := &routev3.WeightedCluster{}
 	for i := range rule.Targets {

@@ -161,6 +161,9 @@ func (p *packer) upstreamHTTP(v *Outbound) *listenerv3.Filter {
 			&routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
 	}
 	m.HttpFilters = p.tail(v.Protocol)
+	if v.Authz != nil {
+		m.HttpFilters = append([]*hcmv3.HttpFilter{p.authz(v.Authz)}, m.HttpFilters...)
+	}
 	return p.filter(managerName, m)
 }
 

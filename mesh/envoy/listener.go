@@ -161,6 +161,7 @@ type Outbound struct {
 	Tracing  string
 	Server   bool                // of a gateway: it shows its certificate, and asks for none
 	TLS      *entry.TLSDirection // with Server
+	Authz    *Authz              // nil: nobody judges requests
 	JSON     string              // a whole listener, in place of all the above
 }
 

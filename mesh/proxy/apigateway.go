@@ -19,6 +19,7 @@ func (p *profile) behindAPI() []Upstream {
 		return nil
 	}
 	limits := ingressLimits(&entry.IngressService{}, p.service.API.Defaults)
+	judge := p.judgeBehindAPI()
 	for i := range p.service.API.Listeners {
 		l := &p.service.API.Listeners[i]
 		seen := map[string]bool{}
@@ -29,6 +30,9 @@ func (p *profile) behindAPI() []Upstream {
 			}
 		}
 		add(l.Service, map[string]any{"protocol": "tcp", "limits": limits})
+		if i == 0 {
+			add(judge, map[string]any{"limits": limits})
+		}
 		for _, r := range l.Routes {
 			for _, rule := range r.Rules {
 				for _, s := range rule.Services {
@@ -66,6 +70,11 @@ func (p *Proxy) api() []*mesh.Resource {
 		}
 		good[c.Name] = keep(build(c.Name, c.Cert, c.Key))
 	}
+	authz, cluster, wanted, err := p.judge()
+	p.problem(err)
+	if cluster != nil {
+		list = append(list, p.cache.one(cluster))
+	}
 	bind := p.publicBind(p.config())
 	doors := map[int]*envoy.Entrance{}
 	plain := map[int]map[string][]envoy.EntranceRule{} // of listeners without TLS that share a port
@@ -74,7 +83,10 @@ func (p *Proxy) api() []*mesh.Resource {
 		if slices.ContainsFunc(l.Certificates, func(name string) bool { return !good[name] }) {
 			continue
 		}
-		d, label, hosts := p.door(i, l)
+		d, label, hosts := p.door(i, l, func(r *mesh.APIRule) envoy.Judge { return judgeOf(r, authz != nil, wanted) })
+		if d.Authz = authz; authz != nil {
+			d.Routes += judgedRoutes
+		}
 		if label == "" {
 			continue // nothing is behind it, or not yet
 		}
@@ -102,7 +114,11 @@ func (p *Proxy) api() []*mesh.Resource {
 		}
 	}
 	for _, port := range slices.Sorted(maps.Keys(plain)) {
-		keep(entranceRoutes(strconv.Itoa(port), plain[port], port))
+		name := strconv.Itoa(port)
+		if authz != nil {
+			name += judgedRoutes
+		}
+		keep(entranceRoutes(name, plain[port], port))
 	}
 	for _, port := range slices.Sorted(maps.Keys(doors)) {
 		if v := doors[port]; len(v.Doors) > 0 {
@@ -121,7 +137,8 @@ func entranceRoutes(name string, hosts map[string][]envoy.EntranceRule, port int
 }
 
 // door is a listener's part of its port, with its rules by host. Without a label there is none.
-func (p *Proxy) door(at int, l *mesh.APIListener) (d *envoy.Door, label string, hosts map[string][]envoy.EntranceRule) {
+func (p *Proxy) door(at int, l *mesh.APIListener, judge func(*mesh.APIRule) envoy.Judge) (d *envoy.Door, label string,
+	hosts map[string][]envoy.EntranceRule) {
 	d = &envoy.Door{Protocol: l.Protocol, Certificates: l.Certificates, TLS: l.TLS}
 	if len(l.Certificates) > 0 && l.Hostname != "*" {
 		d.ServerName = l.Hostname
@@ -148,7 +165,7 @@ func (p *Proxy) door(at int, l *mesh.APIListener) (d *envoy.Door, label string, 
 		r := &l.Routes[i]
 		for j := range r.Rules {
 			rule := envoy.EntranceRule{Match: r.Rules[j].Match, Destination: r.Rules[j].Destination,
-				Targets: p.targetsBehind(at, &r.Rules[j])}
+				Targets: p.targetsBehind(at, &r.Rules[j]), Judge: judge(&r.Rules[j])}
 			for _, host := range r.Hosts {
 				hosts[host] = append(hosts[host], rule)
 			}

@@ -159,6 +159,24 @@ var goldens = []golden{
 			`"SectionName": "shop"}], "Rules": [{"Matches": [{"Path": {"Match": "regex", "Value": "/s.*"}}], "Services": [{` +
 			`"Name": "spare"}]}]}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
+	{name: "api-gateway-judged", kind: catalog.KindAPIGateway, entries: []string{
+		`{"Kind": "service-defaults", "Name": "api", "Protocol": "http"}`,
+		`{"Kind": "service-defaults", "Name": "web-gateway", "EnvoyExtensions": [{"Name": "builtin/ext-authz", "Arguments": {
+			"ProxyType": "api-gateway", "Config": {"StatPrefix": "judge", "StatusOnError": 503, "WithRequestBody": {
+				"MaxRequestBytes": 1024, "AllowPartialMessage": true}, "HttpService": {"Target": {"URI": "127.0.0.1:9000",
+				"Timeout": "2s"}, "PathPrefix": "/judge", "AuthorizationRequest": {"AllowedHeaders": [{"Exact": "x-a"},
+				{"Prefix": "x-b", "IgnoreCase": true}, {"SafeRegex": "x-c.*"}], "HeadersToAdd": [{"Key": "x-d", "Value": "1"}]},
+				"AuthorizationResponse": {"AllowedUpstreamHeaders": [{"Suffix": "-e"}], "AllowedClientHeaders": [{
+				"Contains": "f"}]}}}}}]}`,
+		`{"Kind": "api-gateway", "Name": "web-gateway", "ExtAuthz": {"Enabled": false}, "Listeners": [
+			{"Name": "plain", "Port": 8080, "Protocol": "http"}]}`,
+		`{"Kind": "http-route", "Name": "all", "Parents": [{"Name": "web-gateway"}], "Rules": [
+			{"Services": [{"Name": "api"}]},
+			{"Matches": [{"Path": {"Match": "prefix", "Value": "/closed"}}], "Filters": {"ExtAuthz": {"Enabled": true}},
+				"Services": [{"Name": "api"}]},
+			{"Matches": [{"Path": {"Match": "prefix", "Value": "/open"}}], "Filters": {"ExtAuthz": {"Enabled": false}},
+				"Services": [{"Name": "api"}]}]}`},
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
 	{name: "transparent", fields: `{"Mode": "transparent", "TransparentProxy": {"OutboundListenerPort": 15009}, ` +
 		`"Upstreams": [{"DestinationName": "api"}, {"DestinationName": "db"}, {"DestinationName": "cache", ` +
 		`"LocalBindPort": 9191}, {"DestinationName": "unnumbered"}]}`,

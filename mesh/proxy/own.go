@@ -103,7 +103,8 @@ func (p *profile) unserved() []string {
 		"MutualTLSMode \"permissive\": only connections with a certificate are let in")
 	note(v.RateLimits != nil, "RateLimits: requests are not limited")
 	for _, e := range v.Extensions {
-		note(true, fmt.Sprintf("EnvoyExtensions: %q is not applied", e.Name))
+		judges := e.Name == entry.ExtAuthzExtension && (p.reg.Kind == catalog.KindAPIGateway || !e.For(p.reg.Kind))
+		note(!judges, fmt.Sprintf("EnvoyExtensions: %q is not applied", e.Name))
 	}
 	return list
 }

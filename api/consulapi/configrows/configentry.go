@@ -184,7 +184,7 @@ func configGraph(st *statestore.State, kind, name string, e entry.Entry) ([]cata
 // configPath splits the rest of the path into kind and name.
 func configPath(q *rows.Request) (kind, name string, err error) {
 	kind, name, _ = strings.Cut(q.Rest, "/")
-	if !entry.Known(kind) {
+	if !entry.Known(kind) && kind != entry.BoundAPIGateway {
 		return "", "", answer.Invalidf("invalid config entry kind: %s", kind)
 	}
 	return kind, name, nil
@@ -194,6 +194,9 @@ func configGet(q *rows.Request) error {
 	kind, name, err := configPath(q)
 	if err != nil {
 		return err
+	}
+	if kind == entry.BoundAPIGateway {
+		return boundGet(q, name)
 	}
 	if name == "" {
 		return configList(q, kind)
@@ -215,9 +218,13 @@ func configGet(q *rows.Request) error {
 	}
 	r := st.Record(catalog.RecordConfigEntry, key)
 	if r == nil {
-		return answer.Fail(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
+		return notFound(kind, name)
 	}
 	return q.ReplyScratch(appendConfigEntry(q.Buffer(), st, kind, r))
+}
+
+func notFound(kind, name string) error {
+	return answer.Fail(http.StatusNotFound, "Config entry not found for \""+kind+"\" / \""+name+"\"")
 }
 
 // hasStatus tells whether entries of the kind are shown with how they stand.
@@ -286,6 +293,9 @@ func configDelete(q *rows.Request) error {
 	kind, name, err := configPath(q)
 	if err != nil {
 		return err
+	}
+	if kind == entry.BoundAPIGateway {
+		return answer.Invalidf("%v", entry.ErrBound)
 	}
 	if name == "" {
 		return answer.Fail(http.StatusNotFound, "Must provide both a kind and name to delete")
