@@ -132,8 +132,12 @@ func TestEnvoyFindsItsProxy(t *testing.T) {
 	}
 	answers["GET /v1/agent/self"] = "!403Permission denied"
 	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 ||
-		!strings.Contains(text, `"port_value": 8502`) {
+		!strings.Contains(text, `"port_value": 8502`) || !strings.Contains(text, "name it with --grpc-addr") {
 		t.Errorf("without agent:read: %d %s", code, text)
+	}
+	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap", "-grpc-addr", "127.0.0.1:9502"); code != 0 ||
+		strings.Contains(text, "--grpc-addr") {
+		t.Errorf("with the address: %d %s", code, text)
 	}
 	answers["GET /v1/agent/self"] = `{}`
 	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 1 ||

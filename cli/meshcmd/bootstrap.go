@@ -27,7 +27,7 @@ type xdsServer struct {
 }
 
 // xdsServer takes --grpc-addr, or what the agent says of itself.
-func (o *envoyOptions) xdsServer(ctx context.Context, cl *client.Client) (xdsServer, error) {
+func (o *envoyOptions) xdsServer(ctx context.Context, e *command.Env, cl *client.Client) (xdsServer, error) {
 	addr := o.grpcAddr
 	s := xdsServer{tls: strings.HasPrefix(addr, "https://") || o.grpcCA != "" || o.grpcCAPath != ""}
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
@@ -44,11 +44,13 @@ func (o *envoyOptions) xdsServer(ctx context.Context, cl *client.Client) (xdsSer
 		_, err := cl.Get(ctx, "/v1/agent/self", client.Query{}, &self)
 		var refused *client.Error
 		switch {
-		case errors.As(err, &refused) && refused.Code == http.StatusForbidden && s.tls:
-			// sidecars' tokens often lack agent:read
-			addr = "127.0.0.1:8503"
 		case errors.As(err, &refused) && refused.Code == http.StatusForbidden:
-			addr = "127.0.0.1:8502"
+			// sidecars' tokens often lack agent:read
+			if addr = "127.0.0.1:8502"; s.tls {
+				addr = "127.0.0.1:8503"
+			}
+			fmt.Fprintf(e.Err, "The token may not read the agent, so its gRPC port is not known: taking %s. If it is another "+
+				"one, name it with --grpc-addr, or give the token agent:read.\n", addr)
 		case err != nil:
 			return s, err
 		case self.XDS == nil || self.XDS.Ports.Plaintext <= 0 && self.XDS.Ports.TLS <= 0 && self.XDS.Port <= 0:

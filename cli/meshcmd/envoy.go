@@ -112,7 +112,7 @@ func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.D
 	if err != nil {
 		return nil, err
 	}
-	server, err := o.xdsServer(ctx, cl)
+	server, err := o.xdsServer(ctx, e, cl)
 	if err != nil {
 		return nil, err
 	}

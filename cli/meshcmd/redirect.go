@@ -120,6 +120,7 @@ func (o *redirectOptions) registered(ctx context.Context, cl *client.Client, r *
 		Port  uint16
 		Proxy struct {
 			TransparentProxy struct{ OutboundListenerPort uint16 }
+			DestinationID    string `json:"DestinationServiceID"`
 			Expose           struct {
 				Paths []struct{ ListenerPort uint16 }
 			}
@@ -150,6 +151,26 @@ func (o *redirectOptions) registered(ctx context.Context, cl *client.Client, r *
 	}
 	for _, path := range s.Proxy.Expose.Paths {
 		r.ExcludeInboundPorts = append(r.ExcludeInboundPorts, path.ListenerPort)
+	}
+	return exposedChecks(ctx, cl, s.Proxy.DestinationID, r)
+}
+
+// exposedChecks adds the ports by which the agent's checks of a service go through its proxy.
+func exposedChecks(ctx context.Context, cl *client.Client, service string, r *redirect.Rules) error {
+	if service == "" {
+		return nil
+	}
+	var all map[string]struct {
+		ServiceID   string
+		ExposedPort uint16
+	}
+	if _, err := cl.Get(ctx, "/v1/agent/checks", client.Query{}, &all); err != nil {
+		return fmt.Errorf("the checks of %s: %w", service, err)
+	}
+	for _, id := range command.SortedKeys(all) {
+		if c := all[id]; c.ServiceID == service && c.ExposedPort > 0 {
+			r.ExcludeInboundPorts = append(r.ExcludeInboundPorts, c.ExposedPort)
+		}
 	}
 	return nil
 }

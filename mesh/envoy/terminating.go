@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -56,7 +57,8 @@ func TerminatingListener(v *Gateway) (*mesh.Resource, error) {
 	}
 	for i := range v.Stood {
 		s := &v.Stood[i]
-		chain := &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{s.Cluster}},
+		name := strings.ToLower(s.Cluster) // Envoy compares with what was asked for in lower case
+		chain := &listenerv3.FilterChain{FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: []string{name}},
 			TransportSocket: p.downstreamTLS(LeafSecretOf(s.Service), "", v.TLS, alpn(s.Protocol))}
 		if entry.IsHTTP(s.Protocol) {
 			h := p.guarded(s.Stat, s.Protocol, RulesOf(mesh.HTTPRules, s.Service), v.HTTP, v.Logs, v.Tracing)

@@ -69,18 +69,18 @@ func TestTerminatingGateway(t *testing.T) {
 		ClientCAs: clients}
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
-	r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"legacy","Protocol":"http"}`)
+	r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"Legacy","Protocol":"http"}`)
 	outside := func(name, address string, port int) {
 		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"outside","Address":"10.255.0.1",`+
 			`"SkipNodeUpdate":false,"Service":{"ID":%q,"Service":%[1]q,"Address":%q,"Port":%d}}`, name, address, port))
 	}
 	outside("db", "127.0.0.1", echo(t))
-	outside("legacy", "localhost", secure.Listener.Addr().(*net.TCPAddr).Port)
-	r.service("web", "web", "1", backend(t, "web"), map[string]int{"db": r.port("to db"), "legacy": r.port("to legacy")})
+	outside("Legacy", "localhost", secure.Listener.Addr().(*net.TCPAddr).Port)
+	r.service("web", "web", "1", backend(t, "web"), map[string]int{"db": r.port("to db"), "Legacy": r.port("to legacy")})
 	r.proxy("web")
 	r.gateway("terminating", "out")
 	r.must("PUT", "/v1/config", fmt.Sprintf(`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db"},{`+
-		`"Name":"legacy","CAFile":%q,"CertFile":%q,"KeyFile":%q,"SNI":"legacy.test"}]}`, caFile, certFile, keyFile))
+		`"Name":"Legacy","CAFile":%q,"CertFile":%q,"KeyFile":%q,"SNI":"legacy.test"}]}`, caFile, certFile, keyFile))
 	r.await("a connection to a service outside of the mesh", func() bool { return echoed(r.port("to db")) })
 	r.await("a request over TLS to a service with a name", func() bool {
 		status, body := r.get(r.port("to legacy"), "/")
@@ -88,7 +88,7 @@ func TestTerminatingGateway(t *testing.T) {
 	})
 	r.synced(2)
 	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`)
-	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=legacy",
+	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=Legacy",
 		`{"Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/open"}},{"Action":"deny","HTTP":{"PathPrefix":"/"}}]}`)
 	r.await("the gateway to refuse the connection", func() bool { return !echoed(r.port("to db")) })
 	r.await("the gateway to refuse the request", func() bool {
