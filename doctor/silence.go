@@ -52,3 +52,17 @@ func sinkDeaf(v *view) []Finding {
 	}
 	return out
 }
+
+// peeringFailing finds peers that are not heard, or that do not take what is sent. The leader alone knows.
+func peeringFailing(v *view) (out []Finding) {
+	for _, s := range v.all("peering.failing_ms") { // one for each address that is tried
+		if peer := s.Label("peer"); s.Now.Value > 0 && (len(out) == 0 || out[len(out)-1].subject != everywhere+peer) {
+			out = append(out, Finding{Severity: Warning, cause: cause{layer: layerWork}, Plane: "catalog", Stage: "network",
+				Culprit: "peering " + peer, subject: everywhere + peer, Since: v.ago(s.Now.Value), Title: "the peering with " +
+					peer + " does not work (" + s.Label("state") + "): what it exports is as it was " + millis(s.Now.Value) + " ago",
+				Evidence: []Line{{s.Label("reason"), s.Key()}}, Do: []string{"corbel peering read --name " + peer + " has its " +
+					"addresses; who dials needs port 8300 there. If they or the secret changed: establish with a new token."}})
+		}
+	}
+	return out
+}

@@ -118,13 +118,14 @@ func TestBoundAPIGateway(t *testing.T) {
 	expect("/v1/config/bound-api-gateway", 200, "[]")
 	expect("/v1/config/bound-api-gateway/edge", 404, `Config entry not found for "bound-api-gateway" / "edge"`)
 	put(`{"Kind":"api-gateway","Name":"edge","Meta":{"k":"v"},"Listeners":[{"Name":"web","Port":8443,"Protocol":"http",` +
-		`"TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},{"Name":"db","Port":5432,"Protocol":"tcp"}]}`)
+		`"TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},` +
+		`{"Name":"db","Port":5432,"Protocol":"tcp"}]}`)
 	put(`{"Kind":"http-route","Name":"shop","Parents":[{"Name":"edge"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
 	put(`{"Kind":"tcp-route","Name":"one","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
 	put(`{"Kind":"tcp-route","Name":"two","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
 	const one = "/v1/config/bound-api-gateway/edge"
-	expect(one, 200, `"Listeners":[{"Name":"web","Routes":[],"Certificates":[]},{"Name":"db","Routes":[{"Kind":"tcp-route",`+
-		`"Name":"one"}],"Certificates":[]}]`)
+	expect(one, 200, `"Listeners":[{"Name":"web","Routes":[],"Certificates":[]},{"Name":"db","Routes":[`+
+		`{"Kind":"tcp-route","Name":"one"}],"Certificates":[]}]`)
 	put(`{"Kind":"file-system-certificate","Name":"c","Certificate":"/c.pem","PrivateKey":"/c.key"}`)
 	expect(one, 200, `{"Name":"web","Routes":[{"Kind":"http-route","Name":"shop"}],"Certificates":[{`+
 		`"Kind":"file-system-certificate","Name":"c"}]}`)

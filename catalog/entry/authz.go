@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -208,10 +207,9 @@ func (c *AuthzConfig) Target() *AuthzTarget {
 // HostPort is where a target that is no service listens.
 func (t *AuthzTarget) HostPort() (host string, port int, err error) {
 	text := strings.TrimPrefix(t.URI, "http://")
-	host, number, err := net.SplitHostPort(text)
-	if err == nil {
-		port, err = strconv.Atoi(number)
-	}
+	colon := max(strings.LastIndexByte(text, ':'), 0)
+	host = strings.TrimSuffix(strings.TrimPrefix(text[:colon], "["), "]")
+	port, err = strconv.Atoi(strings.TrimPrefix(text[colon:], ":"))
 	if err != nil || host == "" || port < 1 || port > 65535 {
 		return "", 0, fmt.Errorf("Config: Target.URI %q: must be host:port", t.URI)
 	}

@@ -74,8 +74,8 @@ func Decode(raw []byte) (Entry, error) {
 }
 
 // ErrBound refuses to change what the servers work out.
-var ErrBound = errors.New("config entries of the kind bound-api-gateway follow from others: write the api-gateway and " +
-	"the routes that name it as a parent")
+var ErrBound = errors.New("config entries of the kind bound-api-gateway follow from others: write the api-gateway " +
+	"and the routes that name it as a parent")
 
 func invalid(format string, args ...any) error {
 	return errkind.Errorf(errkind.Invalid, format, args...)

@@ -59,19 +59,19 @@ func TestChecksGoThroughTheProxy(t *testing.T) {
 				`"ListenerPort":21501,"Path":"/grpc.health.v1.Health/Check","LocalPathPort":8081,"Protocol":"http2"`,
 				`"127.0.0.0/8"`)
 		}
-		version := l.View().Version
+		version, expose := l.View().Version, Exposer(l)
 		register(strings.Replace(exposing, `"Checks":true`, `"Checks":false`, 1))
 		ports(0, 0, 0)
 		proxied()
 		if l.View().Version == version {
 			t.Error("nobody who waits for changes is told")
 		}
-		l.ExposeChecks("web-sidecar-proxy", true) // by a config entry
-		l.ExposeChecks("nobody", true)
+		expose("web-sidecar-proxy", true) // by a config entry
+		expose("nobody", true)
 		synctest.Wait()
 		ports(21500, 21501, 0)
 		proxied("21501")
-		l.ExposeChecks("web-sidecar-proxy", false)
+		expose("web-sidecar-proxy", false)
 		synctest.Wait()
 		ports(0, 0, 0)
 		register(exposing)

@@ -73,7 +73,7 @@ type state struct {
 	pending       pending
 	ttl           ttlStates
 	aliases       aliases
-	exposed       exposures
+	exposed       exposed.Table
 	// loaded is the version of the last check loaded at the start, until the catalog was read; see resume
 	loaded uint64
 }
@@ -111,7 +111,7 @@ func newState(cfg *Config) *state {
 			goneServices: map[string]gone{}, goneChecks: map[string]gone{}, heldBack: map[string]*checkEntry{}},
 		ttl:     ttlStates{seen: map[string]time.Time{}},
 		aliases: aliases{byTarget: map[string]map[string]*checkEntry{}},
-		exposed: exposures{ports: exposed.Ports{Low: cfg.ExposeMinPort, High: cfg.ExposeMaxPort}}}
+		exposed: exposed.Table{Ports: exposed.Ports{Low: cfg.ExposeMinPort, High: cfg.ExposeMaxPort}}}
 }
 
 // change is what followed from a call: effects for the caller to carry out.
@@ -189,8 +189,7 @@ func (st *state) putService(ask may, d *definition.Service, checks []*definition
 			st.replaceCheckLocked(ce, &copied, gen)
 		}
 	}
-	st.noteProxyLocked(id, svc, gen, &c)
-	st.exposeLocked(id, gen, &c)
+	st.exposeLocked(id, svc, gen, &c)
 	st.refreshAliasesLocked(id, 0)
 	return c, nil
 }
@@ -213,7 +212,9 @@ func (st *state) putCheck(ask may, d *definition.Check) (change, bool, error) {
 	gen := st.touchLocked()
 	c := change{version: gen}
 	st.putCheckLocked(d, svc, gen, &c)
-	st.exposeLocked(d.ServiceID, gen, &c)
+	if svc != nil {
+		st.exposeLocked(d.ServiceID, svc, gen, &c)
+	}
 	return c, true, nil
 }
 
@@ -230,7 +231,7 @@ func (st *state) putCheckLocked(d *definition.Check, svc *catalog.Service, gen u
 	if st.pending.goneChecks[d.ID].of == d.ServiceID {
 		delete(st.pending.goneChecks, d.ID)
 	}
-	way := st.wayLocked(d)
+	way := wayLocked(st, d)
 	next.Check.ExposedPort = way.Port
 	keep, ttlLeft := false, d.TTL
 	if e == nil {
@@ -305,8 +306,7 @@ func (st *state) removeService(id string) (change, bool) {
 	delete(st.services, id)
 	delete(st.pending.services, id)
 	st.pending.goneServices[id] = goneService(gen, e)
-	st.noteProxyLocked(id, nil, gen, &c)
-	st.exposeLocked(id, gen, &c)
+	st.exposeLocked(id, nil, gen, &c)
 	st.refreshAliasesLocked(id, 0)
 	return c, true
 }
@@ -321,7 +321,9 @@ func (st *state) removeCheck(id string) (change, bool) {
 	gen := st.touchLocked()
 	c := change{version: gen, dropped: []string{id}}
 	st.removeCheckLocked(id, e, gen, &c)
-	st.exposeLocked(e.cur.Check.ServiceID, gen, &c)
+	if s := st.services[e.cur.Check.ServiceID]; s != nil {
+		st.exposeLocked(s.cur.Service.ID, s.cur.Service, gen, &c)
+	}
 	st.refreshAliasesLocked(e.cur.Check.ServiceID, 0)
 	return c, true
 }
@@ -329,7 +331,7 @@ func (st *state) removeCheck(id string) (change, bool) {
 func (st *state) removeCheckLocked(id string, e *checkEntry, gen uint64, c *change) {
 	st.unindexLocked(id, e)
 	delete(st.checks, id)
-	st.exposed.ports.Free(id)
+	st.exposed.Free(id)
 	delete(st.pending.checks, id)
 	delete(st.pending.heldBack, id)
 	if _, ok := st.ttl.seen[id]; ok {

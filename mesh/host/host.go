@@ -102,9 +102,10 @@ type Host struct {
 	cache    *proxy.Cache
 	proxies  map[key]*member
 	subjects map[subjectKey]*subject
-	later    []func()        // stops that Run calls
-	suspects map[string]bool // tokens that the servers refused something, since Run looked
-	wake     func()          // ends Run's wait; nil while it does not wait
+	later    []func()         // stops that Run calls
+	exposing map[*member]bool // whether checks go through it by config entries
+	suspects map[string]bool  // tokens that the servers refused something, since Run looked
+	wake     func()           // ends Run's wait; nil while it does not wait
 	stopped  bool
 }
 
@@ -117,7 +118,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{},
-		suspects: map[string]bool{}}
+		exposing: map[*member]bool{}, suspects: map[string]bool{}}
 	h.meters = newMeters(h, cfg.Metrics)
 	return h, nil
 }

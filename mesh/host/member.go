@@ -17,7 +17,6 @@ type member struct {
 	sets  atomic.Pointer[mesh.Sets] // nil until it is ready
 	waker mesh.Waker                // of the only stream that is bound; nil for none or several
 	ended bool
-	wants bool // whether the agent was told that checks are to go through it
 	proxy proxy.Proxy
 
 	applied applied // has a lock of its own
@@ -87,14 +86,16 @@ func (h *Host) tellChecks(m *member) {
 	h.telling.Lock() // who comes last tells the newest
 	defer h.telling.Unlock()
 	h.mu.Lock()
-	on := m.wants
+	on, ended := h.exposing[m], m.ended
 	h.mu.Unlock()
-	h.cfg.ExposeChecks(m.key.id, on)
+	if !ended { // else its checks go as they went, until its registration is gone
+		h.cfg.ExposeChecks(m.key.id, on)
+	}
 }
 
 // deltaLocked does what a step asks for: subjects whose values are known are stepped at once.
 func (h *Host) deltaLocked(m *member, d proxy.Delta, w *work) {
-	touched := d.Touched
+	touched, last := d.Touched, d
 	for len(d.Follow) > 0 || len(d.Drop) > 0 {
 		for _, text := range d.Drop {
 			h.leaveLocked(m, text, w)
@@ -109,21 +110,22 @@ func (h *Host) deltaLocked(m *member, d proxy.Delta, w *work) {
 				return
 			}
 			next := m.proxy.Step(proxy.Change{Subject: text, Value: s.value})
-			touched |= next.Touched
+			if touched |= next.Touched; next.Settled {
+				last = next
+			}
 			more.Follow, more.Drop = append(more.Follow, next.Follow...), append(more.Drop, next.Drop...)
 		}
 		d = more
+	}
+	if last.Settled && last.Checks != h.exposing[m] && h.cfg.ExposeChecks != nil && m.key.node == h.cfg.Node {
+		h.exposing[m] = last.Checks
+		w.checks = append(w.checks, m)
 	}
 	if touched == 0 || !m.proxy.Ready() {
 		return
 	}
 	if m.sets.Swap(m.proxy.Sets()) == nil {
 		close(m.ready)
-	}
-	if touched.Has(mesh.TypeListener) && h.cfg.ExposeChecks != nil && m.key.node == h.cfg.Node &&
-		m.proxy.WantsChecks() != m.wants {
-		m.wants = !m.wants
-		w.checks = append(w.checks, m)
 	}
 	m.wakeLocked(touched, w)
 }
@@ -135,6 +137,7 @@ func (h *Host) endLocked(m *member, w *work) {
 	}
 	m.ended = true
 	delete(h.proxies, m.key)
+	delete(h.exposing, m)
 	close(m.done)
 	m.wakeLocked(0, w)
 	for _, s := range slices.Clone(m.subjects) {

@@ -63,18 +63,9 @@ func (p *Proxy) api() []*mesh.Resource {
 	}
 	good := map[string]bool{}
 	for i := range e.Certificates {
-		c := &e.Certificates[i]
-		build := envoy.Certificate
-		if c.Files {
-			build = envoy.CertificateFiles
-		}
-		good[c.Name] = keep(build(c.Name, c.Cert, c.Key))
+		good[e.Certificates[i].Name] = keep(apiCertificate(&e.Certificates[i]))
 	}
-	authz, cluster, wanted, err := p.judge()
-	p.problem(err)
-	if cluster != nil {
-		list = append(list, p.cache.one(cluster))
-	}
+	judging := p.judging(keep)
 	bind := p.publicBind(p.config())
 	doors := map[int]*envoy.Entrance{}
 	plain := map[int]map[string][]envoy.EntranceRule{} // of listeners without TLS that share a port
@@ -83,10 +74,7 @@ func (p *Proxy) api() []*mesh.Resource {
 		if slices.ContainsFunc(l.Certificates, func(name string) bool { return !good[name] }) {
 			continue
 		}
-		d, label, hosts := p.door(i, l, func(r *mesh.APIRule) envoy.Judge { return judgeOf(r, authz != nil, wanted) })
-		if d.Authz = authz; authz != nil {
-			d.Routes += judgedRoutes
-		}
+		d, label, hosts := p.door(i, l, &judging)
 		if label == "" {
 			continue // nothing is behind it, or not yet
 		}
@@ -99,8 +87,7 @@ func (p *Proxy) api() []*mesh.Resource {
 		switch {
 		case l.Protocol == "http" && len(l.Certificates) == 0:
 			if plain[l.Port] == nil {
-				plain[l.Port] = map[string][]envoy.EntranceRule{}
-				v.Doors = append(v.Doors, *d)
+				plain[l.Port], v.Doors = map[string][]envoy.EntranceRule{}, append(v.Doors, *d)
 			}
 			for host, rules := range hosts {
 				plain[l.Port][host] = append(plain[l.Port][host], rules...)
@@ -114,11 +101,7 @@ func (p *Proxy) api() []*mesh.Resource {
 		}
 	}
 	for _, port := range slices.Sorted(maps.Keys(plain)) {
-		name := strconv.Itoa(port)
-		if authz != nil {
-			name += judgedRoutes
-		}
-		keep(entranceRoutes(name, plain[port], port))
+		keep(entranceRoutes(strconv.Itoa(port)+judging.routes, plain[port], port))
 	}
 	for _, port := range slices.Sorted(maps.Keys(doors)) {
 		if v := doors[port]; len(v.Doors) > 0 {
@@ -126,6 +109,13 @@ func (p *Proxy) api() []*mesh.Resource {
 		}
 	}
 	return list
+}
+
+func apiCertificate(c *mesh.APICertificate) (*mesh.Resource, error) {
+	if c.Files {
+		return envoy.CertificateFiles(c.Name, c.Cert, c.Key)
+	}
+	return envoy.Certificate(c.Name, c.Cert, c.Key)
 }
 
 // entranceRoutes orders the rules of each host.
@@ -137,9 +127,9 @@ func entranceRoutes(name string, hosts map[string][]envoy.EntranceRule, port int
 }
 
 // door is a listener's part of its port, with its rules by host. Without a label there is none.
-func (p *Proxy) door(at int, l *mesh.APIListener, judge func(*mesh.APIRule) envoy.Judge) (d *envoy.Door, label string,
+func (p *Proxy) door(at int, l *mesh.APIListener, j *judging) (d *envoy.Door, label string,
 	hosts map[string][]envoy.EntranceRule) {
-	d = &envoy.Door{Protocol: l.Protocol, Certificates: l.Certificates, TLS: l.TLS}
+	d = &envoy.Door{Authz: j.authz, Protocol: l.Protocol, Certificates: l.Certificates, TLS: l.TLS}
 	if len(l.Certificates) > 0 && l.Hostname != "*" {
 		d.ServerName = l.Hostname
 	}
@@ -160,12 +150,13 @@ func (p *Proxy) door(at int, l *mesh.APIListener, judge func(*mesh.APIRule) envo
 	if len(l.Certificates) > 0 {
 		d.Routes = port + ":" + l.Name
 	}
+	d.Routes += j.routes
 	hosts = map[string][]envoy.EntranceRule{}
 	for i := range l.Routes {
 		r := &l.Routes[i]
-		for j := range r.Rules {
-			rule := envoy.EntranceRule{Match: r.Rules[j].Match, Destination: r.Rules[j].Destination,
-				Targets: p.targetsBehind(at, &r.Rules[j]), Judge: judge(&r.Rules[j])}
+		for k := range r.Rules {
+			rule := envoy.EntranceRule{Match: r.Rules[k].Match, Destination: r.Rules[k].Destination,
+				Targets: p.targetsBehind(at, &r.Rules[k]), Judge: j.of(&r.Rules[k])}
 			for _, host := range r.Hosts {
 				hosts[host] = append(hosts[host], rule)
 			}

@@ -26,6 +26,25 @@ func (p *profile) judgeBehindAPI() string {
 	return ""
 }
 
+// judging is what holds for the requests to an api gateway.
+type judging struct {
+	authz  *envoy.Authz // nil: nobody judges, or nobody can be asked
+	routes string       // what the names of its routes end with
+	wanted bool         // by what holds for all routes
+}
+
+// judging finds out who judges requests; what leads there is kept.
+func (p *Proxy) judging(keep func(*mesh.Resource, error) bool) (j judging) {
+	authz, cluster, wanted, err := p.judge()
+	if p.problem(err); cluster != nil && !keep(cluster, nil) {
+		authz = nil
+	}
+	if j = (judging{authz: authz, wanted: wanted}); authz != nil {
+		j.routes = judgedRoutes
+	}
+	return j
+}
+
 // judge is who judges the requests to an api gateway, with the cluster that leads there where it is no service. Wanted
 // and nil: nobody can be asked, and the problem says why.
 func (p *Proxy) judge() (v *envoy.Authz, cluster *mesh.Resource, wanted bool, err error) {
@@ -74,10 +93,11 @@ func (p *Proxy) judge() (v *envoy.Authz, cluster *mesh.Resource, wanted bool, er
 	return v, nil, !off, nil
 }
 
-// judgeOf is what holds for a rule: its own word, else the gateway's.
-func judgeOf(rule *mesh.APIRule, there, wanted bool) envoy.Judge {
+// of is what holds for a rule: its own word, else the gateway's.
+func (j *judging) of(rule *mesh.APIRule) envoy.Judge {
+	there := j.authz != nil
 	switch on := rule.ExtAuthz; {
-	case on == nil && !wanted, on != nil && !on.Enabled && !there:
+	case on == nil && !j.wanted, on != nil && !on.Enabled && !there:
 		return envoy.JudgeAsListener
 	case !there:
 		return envoy.JudgeRefuse

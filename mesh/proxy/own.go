@@ -109,9 +109,9 @@ func (p *profile) unserved() []string {
 	return list
 }
 
-// WantsChecks tells whether config entries, and not the registration, have checks go through the proxy.
-func (p *profile) WantsChecks() bool {
-	return p.reg.Kind == catalog.KindConnectProxy && p.service != nil && p.service.Expose.Checks && !p.reg.Expose.Checks
+// wantsChecks tells whether config entries, and not the registration, have checks go through the proxy.
+func (p *profile) wantsChecks() bool {
+	return p.reg.Kind == catalog.KindConnectProxy && p.service.Expose.Checks && !p.reg.Expose.Checks
 }
 
 var (

@@ -34,6 +34,9 @@ type Delta struct {
 	Touched mesh.Types // whose Set is another now; all of them when the proxy becomes ready
 	Follow  []string   // subjects whose values are wanted from now on
 	Drop    []string   // subjects that do not matter any more
+	// Settled tells that more was looked at than endpoints and rules. Checks is then whether config entries, and not the
+	// registration, have checks of the instance go through the proxy.
+	Settled, Checks bool
 }
 
 // Proxy is one proxy. New makes it; Step and Register change it.
@@ -371,6 +374,7 @@ func (p *Proxy) settle() Delta {
 	if p.sets == nil && !p.complete() || p.service == nil {
 		return d
 	}
+	d.Settled, d.Checks = true, p.wantsChecks()
 	if p.own == nil || p.own.stale {
 		o := p.buildOwn()
 		if p.own != nil && o.failed {

@@ -59,7 +59,7 @@ func (m *Manager) term(ctx context.Context, changes <-chan struct{}) {
 			}
 		}
 	}()
-	all.Go(func() { m.watch(ctx) })
+	all.Go(func() { watch(ctx, m) })
 	works := map[string]*work{}
 	defer func() {
 		for _, w := range works {

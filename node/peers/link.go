@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -68,7 +69,7 @@ func (m *Manager) Stands(p *peering.Peering) (peering.State, peering.Status) {
 	if l := m.links[p.ID]; l != nil {
 		s = l.status
 	}
-	if p.State == peering.Active && m.failing(m.links[p.ID]) > silent {
+	if p.State == peering.Active && failing(m, m.links[p.ID]) > silent {
 		return peering.Failing, s
 	}
 	return p.State, s
@@ -76,7 +77,7 @@ func (m *Manager) Stands(p *peering.Peering) (peering.State, peering.Status) {
 
 // failing is for how long a peer has not been heard, or what is sent has not been taken; under m.mu. Without the
 // leadership it is zero.
-func (m *Manager) failing(l *link) time.Duration {
+func failing(m *Manager, l *link) time.Duration {
 	if m.since.IsZero() {
 		return 0
 	}
@@ -103,17 +104,17 @@ const (
 )
 
 // watch tells the doctor of peerings that fail, while this server leads.
-func (m *Manager) watch(ctx context.Context) {
+func watch(ctx context.Context, m *Manager) {
 	told := m.cfg.Metrics.GaugeSet("peering.failing_ms")
 	defer told.Replace(nil)
 	for ctx.Err() == nil {
-		told.Replace(m.failures())
+		told.Replace(failures(m))
 		pause(ctx, m.cfg.Clock, lookEvery)
 	}
 }
 
 // failures are the peerings that fail, or do not come about: since when, which side connects, and why.
-func (m *Manager) failures() (list []telemetry.Point) {
+func failures(m *Manager) (list []telemetry.Point) {
 	st := m.cfg.Catalog.State()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,13 +123,13 @@ func (m *Manager) failures() (list []telemetry.Point) {
 			continue
 		}
 		l := m.of(p.ID)
-		d := m.failing(l)
+		d := failing(m, l)
 		if d <= silent {
 			continue
 		}
-		side, reason := "accepts", l.status.Trouble
+		side, reason := "accepts", cmp.Or(l.status.Trouble, "none of its servers has called")
 		if p.Dials() {
-			side = "dials"
+			side, reason = "dials", cmp.Or(l.status.Trouble, "no server of it has answered")
 		}
 		if len(reason) > maxReason {
 			reason = reason[:maxReason]

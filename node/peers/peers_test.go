@@ -365,7 +365,7 @@ func TestFrozenPeer(t *testing.T) {
 		polltest.Until(t, func() bool { return c.state(name) == peering.Failing }, "%s to fail", name)
 		side := map[string]string{"two": "accepts", "one": "dials"}[name]
 		polltest.Until(t, func() bool {
-			list := c.servers[0].failures()
+			list := failures(c.servers[0].Manager)
 			return len(list) == 1 && list[0].Value > 15_000 && slices.Equal(list[0].Labels[:6],
 				[]string{"peer", name, "state", "FAILING", "side", side}) && (side == "accepts" || list[0].Labels[7] != "")
 		}, "the doctor to be told of %s", name)
@@ -375,7 +375,7 @@ func TestFrozenPeer(t *testing.T) {
 	memory.HealAll()
 	b.await("one", "web", "n1 warning")
 	polltest.Until(t, func() bool { return b.state("one") == peering.Active }, "the peering to work again")
-	polltest.Until(t, func() bool { return len(b.servers[0].failures()) == 0 }, "the doctor to be told that it works")
+	polltest.Until(t, func() bool { return len(failures(b.servers[0].Manager)) == 0 }, "the doctor to hear that it works")
 }
 
 // TestWhatIsRefusedFails: a peer that is heard, and takes nothing of what is sent, is failing with the reason until it
@@ -390,7 +390,7 @@ func TestWhatIsRefusedFails(t *testing.T) {
 	stands := func(state peering.State, reason string) {
 		t.Helper()
 		got, s := m.Stands(p)
-		list := m.failures()
+		list := failures(m)
 		if got != state || s.Trouble != reason || (len(list) > 0) != (state == peering.Failing) ||
 			len(list) > 0 && list[0].Labels[7] != reason {
 			t.Errorf("%s %q, the doctor is told %v; want %s %q", got, s.Trouble, list, state, reason)

@@ -50,8 +50,8 @@ func TestExtAuthz(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
 	extension := func(config string) {
 		t.Helper()
-		r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"edge","EnvoyExtensions":[{"Name":"builtin/ext-authz",`+
-			`"Arguments":{"ProxyType":"api-gateway","Config":{`+config+`}}}]}`)
+		r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"edge","EnvoyExtensions":[`+
+			`{"Name":"builtin/ext-authz","Arguments":{"ProxyType":"api-gateway","Config":{`+config+`}}}]}`)
 	}
 	gateway := func(toggle string) {
 		t.Helper()

@@ -72,12 +72,14 @@ func TestProxiesAndWhatTheyLetThrough(t *testing.T) {
 		`{"DestinationServiceName":"web","Expose":{"Checks":true}}`:                              {},
 		`{"DestinationServiceID":"web","Expose":{"Checks":true},"Config":{"bind_address":null}}`: {"web", "10.0.0.2", true},
 	} {
-		s := &catalog.Service{Kind: catalog.KindConnectProxy, Address: "10.0.0.2", Connect: catalog.Connect{Proxy: []byte(text)}}
+		s := &catalog.Service{Kind: catalog.KindConnectProxy, Address: "10.0.0.2"}
+		s.Proxy = []byte(text)
 		if got := ReadProxy(s); got != want {
 			t.Errorf("%s: %+v", text, got)
 		}
 	}
-	if got := ReadProxy(&catalog.Service{Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceID":"web"}`)}}); got != (Proxy{}) {
+	no := &catalog.Service{Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceID":"web"}`)}}
+	if got := ReadProxy(no); got != (Proxy{}) {
 		t.Errorf("no proxy: %+v", got)
 	}
 	s := &catalog.Service{Address: "10.0.0.2", Connect: catalog.Connect{Proxy: []byte(
