@@ -3,13 +3,23 @@ package catalog
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
-// ManualIPs are the addresses that an operator gave a service, by which callers in the mesh mean it. An address is one
-// service's at a time.
+// ManualIPs are the addresses by which callers in the mesh mean a service: those that an operator gave it, or that of a
+// peer's service, which it gets when it is imported. An address is one service's at a time.
 type ManualIPs struct {
 	Service string
+	Peer    string   `json:",omitempty"` // whose service it is; "" for this cluster's
 	IPs     []string // in order, without repetition
+}
+
+// ManualIPsKey is the key of a service's record. No name of a peer has a slash.
+func ManualIPsKey(peer, service string) string {
+	if peer != "" {
+		return peer + "/" + strings.ToLower(service)
+	}
+	return strings.ToLower(service)
 }
 
 // ReadManualIPs reads a record of kind RecordVirtualIP; nil is read as no addresses, and so is damage.
@@ -25,7 +35,8 @@ func ReadManualIPs(r *Record) ManualIPs {
 func (v ManualIPs) Put(index uint64) RecordOp {
 	slices.Sort(v.IPs)
 	v.IPs = slices.Compact(v.IPs)
-	op := RecordOp{Verb: RecordCAS, Record: Record{Kind: RecordVirtualIP, Key: lower(v.Service), ModifyIndex: index}}
+	op := RecordOp{Verb: RecordCAS, Record: Record{Kind: RecordVirtualIP, Key: ManualIPsKey(v.Peer, v.Service),
+		ModifyIndex: index}}
 	if len(v.IPs) == 0 {
 		op.Verb = RecordDeleteCAS
 		return op

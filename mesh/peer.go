@@ -97,7 +97,8 @@ func externalName(service, as, domain string) string {
 // fromPeer compiles the chain of an upstream of a peer: config entries of this cluster say nothing about it.
 func (m *Maker) fromPeer(s Subject) *Upstream {
 	_, protocol, _ := m.imported(s.Peer, s.Service)
-	u := &Upstream{Name: s.Service, Datacenter: s.Datacenter}
+	u := &Upstream{Name: s.Service, Datacenter: s.Datacenter,
+		Virtual: &Virtual{Service: s.Service, Addresses: m.manualIPs(s.Peer, s.Service)}}
 	var err error
 	u.Chain, err = chain.Compile(chain.Request{Service: s.Service, Datacenter: s.Datacenter, TrustDomain: m.TrustDomain,
 		Protocol: s.Protocol, ConnectTimeout: entry.Duration(s.ConnectTimeout), MeshGateway: s.MeshGateway,

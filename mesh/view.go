@@ -158,6 +158,8 @@ type Upstream struct {
 	Problem string `json:",omitempty"`
 	// Peers is how those of the chain's targets are reached that are peers', by their IDs.
 	Peers map[string]*Peered `json:",omitempty"`
+	// Virtual is by which addresses redirected traffic means it, of a peer's service; that of others is a subject.
+	Virtual *Virtual `json:",omitempty"`
 }
 
 // Roots is what certificates are verified with.

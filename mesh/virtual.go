@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
@@ -39,12 +38,20 @@ func (m *Maker) Virtual(s Subject) *Virtual {
 			add(s.TaggedAddresses[tag].Address)
 		}
 	}
-	for _, ip := range catalog.ReadManualIPs(m.State.Record(catalog.RecordVirtualIP, strings.ToLower(s.Service))).IPs {
+	for _, ip := range m.manualIPs("", s.Service) {
 		add(ip)
 	}
 	slices.Sort(v.Addresses)
 	v.Addresses = slices.Compact(v.Addresses)
 	return v
+}
+
+// manualIPs are the addresses that a service was given.
+func (m *Maker) manualIPs(peer, service string) []string {
+	if m.State == nil {
+		return nil
+	}
+	return catalog.ReadManualIPs(m.State.Record(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, service))).IPs
 }
 
 // Encode is what ReadVirtual reads.

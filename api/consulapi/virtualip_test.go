@@ -20,5 +20,7 @@ func TestManualVirtualIPs(t *testing.T) {
 		{"PUT", path, `{"Service":"one","ManualVIPs":["0.0.0.0"]}`, 400, "*"},
 		{"PUT", path, `{"Service":"one","ManualVIPs":["web"]}`, 400, "*"},
 		{"PUT", path, `{"ManualVIPs":["1.1.1.1"]}`, 400, "*"},
+		{"PUT", path, `{"Service":"one","Peer":"nobody","ManualVIPs":["1.1.1.1"]}`, 200,
+			`{"Found":false,"UnassignedFrom":null}`},
 	})
 }

@@ -1,6 +1,7 @@
 package dnsapi
 
 import (
+	"cmp"
 	"encoding/hex"
 	"iter"
 	"math"
@@ -65,6 +66,9 @@ func (l *lookup) zoneAnswer(p place) result {
 		return l.authority()
 	case dns.TypeAXFR, dns.TypeIXFR:
 		return result{rcode: dns.RcodeNotImplemented}
+	}
+	if p.kind == kindVirtual && (p.peer != "" || l.s.foreign(p)) {
+		return l.virtualOfPeer(cmp.Or(p.peer, p.dc), p.name)
 	}
 	if l.s.foreign(p) || p.bare && l.qtype != dns.TypeSRV {
 		return nothing(dns.RcodeNameError)
@@ -194,14 +198,7 @@ func (l *lookup) virtual(name string) result {
 	indexOf := func(s *statestore.State) uint64 {
 		return max(s.ServiceIndex(name), s.ConnectIndex(name), s.RecordIndex(catalog.RecordVirtualIP, name))
 	}
-	reply := func(a netip.Addr) result {
-		r := result{indexOf: indexOf, index: indexOf(l.state)}
-		if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
-			r.groups = []group{{rr: rr}}
-		}
-		r.soa = len(r.groups) == 0
-		return r
-	}
+	reply := func(a netip.Addr) result { return l.meant(a, name, indexOf) }
 	for _, instances := range []iter.Seq[*catalog.Service]{l.state.Instances(name), l.state.ConnectInstances(name)} {
 		for inst := range instances {
 			a, err := netip.ParseAddr(inst.TaggedAddresses[tagVirtual].Address)
@@ -211,12 +208,43 @@ func (l *lookup) virtual(name string) result {
 			return reply(a)
 		}
 	}
-	for _, ip := range catalog.ReadManualIPs(l.state.Record(catalog.RecordVirtualIP, name)).IPs {
-		if a, err := netip.ParseAddr(ip); err == nil {
-			return reply(a)
-		}
+	if a, ok := l.manualIP("", name); ok {
+		return reply(a)
 	}
 	return nothing(dns.RcodeNameError)
+}
+
+// manualIP is the first address that a service was given.
+func (l *lookup) manualIP(peer, name string) (netip.Addr, bool) {
+	r := l.state.Record(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, name))
+	for _, ip := range catalog.ReadManualIPs(r).IPs {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// virtualOfPeer answers with the address by which callers here mean a peer's service.
+func (l *lookup) virtualOfPeer(peer, name string) result {
+	a, ok := l.manualIP(peer, name)
+	if !ok || !l.allowedService(name) {
+		return nothing(dns.RcodeNameError)
+	}
+	indexOf := func(s *statestore.State) uint64 {
+		return s.RecordIndex(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, name))
+	}
+	return l.meant(a, name, indexOf)
+}
+
+// meant is the answer that an address by which callers mean a service is.
+func (l *lookup) meant(a netip.Addr, name string, indexOf func(*statestore.State) uint64) result {
+	r := result{indexOf: indexOf, index: indexOf(l.state)}
+	if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
+		r.groups = []group{{rr: rr}}
+	}
+	r.soa = len(r.groups) == 0
+	return r
 }
 
 // service answers with the instances that are healthy enough and carry the tag.

@@ -17,7 +17,7 @@ const (
 	kindConnect      // <service>.connect
 	kindAddr         // <hex address>.addr
 	kindQuery        // <query>.query, _<query>._tcp.query
-	kindVirtual      // <service>.virtual
+	kindVirtual      // <service>.virtual; also with .<peer>.peer, or .<peer>
 	kindIngress      // <service>.ingress: the gateways through which it is reached
 )
 
@@ -45,7 +45,7 @@ func locate(labels []string) place {
 	}
 	p := place{}
 	switch {
-	case n >= 3 && labels[n-1] == "peer" && (kinds[labels[n-3]] == kindService || kinds[labels[n-3]] == kindNode):
+	case n >= 3 && labels[n-1] == "peer" && ofPeers(kinds[labels[n-3]]):
 		p.kind, p.peer, labels = kinds[labels[n-3]], labels[n-2], labels[:n-3]
 	case n >= 3 && labels[n-1] == "dc" && kinds[labels[n-3]] != kindUnknown:
 		p.kind, p.dc, labels = kinds[labels[n-3]], labels[n-2], labels[:n-3]
@@ -81,6 +81,9 @@ func locate(labels []string) place {
 	}
 	return p
 }
+
+// ofPeers tells whether peers have names of a kind.
+func ofPeers(k kind) bool { return k == kindService || k == kindNode || k == kindVirtual }
 
 // service reads [<tag>.]<service> or the form of RFC 2782, in which tcp is no tag.
 func (p *place) service(labels []string) {

@@ -203,7 +203,7 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 			return nil, err
 		}
 	}
-	have := measure(st, p.Name)
+	have, addresses := measure(st, p.Name), &virtuals{st: st}
 	for _, body := range b.Services {
 		s, err := ReadService(body)
 		if err != nil {
@@ -219,10 +219,13 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordImported,
 				Key: key, Value: body}})
 		}
+		if op, ok := addresses.give(p.Name, s); ok {
+			ops = append(ops, op)
+		}
 	}
 	for _, name := range b.Gone {
 		if key := importKey(p.Name, name); st.Record(catalog.RecordImported, key) != nil {
-			ops = append(ops, dropImport(key))
+			ops = append(append(ops, dropImport(key)), dropVirtual(st, key)...)
 		}
 	}
 	most := cmp.Or(im.mostBytes, MaxImportedBytes)
@@ -233,7 +236,7 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 	if b.Snapshot && b.Done {
 		for r := range st.Records(catalog.RecordImported, importKey(p.Name, "")) {
 			if !im.seen[r.Key] {
-				ops = append(ops, dropImport(r.Key))
+				ops = append(append(ops, dropImport(r.Key)), dropVirtual(st, r.Key)...)
 			}
 		}
 		im.done, im.seen = true, nil
@@ -289,10 +292,10 @@ func dropImport(key string) catalog.RecordOp {
 // none when nothing is left.
 func Forget(st *statestore.State, peer string, most int) (ops []catalog.RecordOp) {
 	for r := range st.Records(catalog.RecordImported, importKey(peer, "")) {
-		if len(ops) == most {
-			break
+		if len(ops) >= most {
+			return ops
 		}
-		ops = append(ops, dropImport(r.Key))
+		ops = append(append(ops, dropImport(r.Key)), dropVirtual(st, r.Key)...)
 	}
 	if len(ops) < most {
 		ops = append(ops, peered.Drop(st, peer)...)

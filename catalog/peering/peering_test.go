@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -311,6 +312,66 @@ func TestNodesOfPeersByName(t *testing.T) {
 	found("west", "n1", "")
 	if len(x.peers) != 0 {
 		t.Errorf("%d peers are kept", len(x.peers))
+	}
+}
+
+// TestImportedServicesHaveAddresses: each service that proxies reach gets one address that no other has, and keeps it
+// until it is gone.
+func TestImportedServicesHaveAddresses(t *testing.T) {
+	t.Parallel()
+	from, to := newWorld(t), newWorld(t)
+	proxied := func(name string) {
+		from.register("n1", name, catalog.Passing)
+		from.register("n1", name+"-proxy", catalog.Passing, func(s *catalog.Service) {
+			s.Kind, s.ProxyDestination = catalog.KindConnectProxy, name
+			s.Proxy = []byte(`{"DestinationServiceName":"` + name + `"}`)
+		})
+	}
+	proxied("Web")
+	proxied("db")
+	from.register("n1", "plain", catalog.Passing)
+	from.export(`[{"Name":"*","Consumers":[{"Peer":"east"}]}]`)
+	p, e, im := to.peer("west"), &Exporter{Peer: "east"}, &Importer{}
+	address := func(name string) string {
+		t.Helper()
+		v := catalog.ReadManualIPs(to.st.Record(catalog.RecordVirtualIP, catalog.ManualIPsKey("west", name)))
+		if len(v.IPs) == 0 {
+			return ""
+		}
+		a, err := netip.ParseAddr(v.IPs[0])
+		if len(v.IPs) != 1 || v.Peer != "west" || err != nil || !netip.MustParsePrefix("240.0.0.0/4").Contains(a) {
+			t.Errorf("%s: %+v %v", name, v, err)
+		}
+		return v.IPs[0]
+	}
+	send(t, from, e, to, im, p)
+	web := address("web")
+	if web == "" || address("db") == "" || web == address("db") || address("plain") != "" {
+		t.Errorf("web %s, db %s, plain %s", web, address("db"), address("plain"))
+	}
+	// Somebody else has it: the search goes on.
+	other := newWorld(t)
+	other.records(catalog.ManualIPs{Service: "own", IPs: []string{web}}.Put(0))
+	send(t, from, &Exporter{Peer: "east"}, other, &Importer{}, other.peer("west"))
+	v := catalog.ReadManualIPs(other.st.Record(catalog.RecordVirtualIP, "west/web"))
+	if len(v.IPs) != 1 || v.IPs[0] == web {
+		t.Errorf("an address that is taken: %v", v.IPs)
+	}
+	from.register("n2", "Web", catalog.Warning)
+	send(t, from, e, to, im, p)
+	if got := address("web"); got != web {
+		t.Errorf("another instance: %s, was %s", got, web)
+	}
+	from.apply(&catalog.Deregister{Node: "n1", ServiceID: "db"}, &catalog.Deregister{Node: "n1", ServiceID: "db-proxy"})
+	send(t, from, e, to, im, p)
+	if address("db") != "" || address("web") != web {
+		t.Errorf("a service that is gone: db %s, web %s", address("db"), address("web"))
+	}
+	for ops := Forget(to.st, "west", 1); len(ops) > 0; ops = Forget(to.st, "west", 1) {
+		to.records(ops...)
+	}
+	if address("web") != "" {
+		t.Error("the end of the peering leaves an address")
 	}
 }
 

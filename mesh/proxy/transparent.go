@@ -79,6 +79,9 @@ func (p *Proxy) redirected() []*mesh.Resource {
 	for i := range p.upstreams {
 		u := &p.upstreams[i]
 		virtual := p.virtual[p.virtualSubject(u)]
+		if u.call.DestinationPeer != "" && u.built != nil {
+			virtual = u.built.from.Virtual
+		}
 		if u.built == nil || u.built.out == nil || virtual == nil {
 			continue
 		}

@@ -253,7 +253,7 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		sc.encode(out, m.Service(s.Service).Encode)
 	case mesh.SubjectVirtual:
 		out.add(input{inputService, strings.ToLower(s.Service)})
-		out.add(input{inputManualIPs, strings.ToLower(s.Service)})
+		out.add(input{inputManualIPs, catalog.ManualIPsKey("", s.Service)})
 		sc.encode(out, m.Virtual(s).Encode)
 	case mesh.SubjectInstances:
 		out.add(input{inputService, strings.ToLower(s.Service)})
@@ -262,6 +262,9 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		v := m.Rules(s.Service)
 		sc.encode(out, func() ([]byte, error) { return rules(v) })
 	case mesh.SubjectUpstream:
+		if s.Peer != "" {
+			out.add(input{inputManualIPs, catalog.ManualIPsKey(s.Peer, s.Service)})
+		}
 		v := m.Upstream(s)
 		out.trouble = v.Problem
 		sc.encode(out, v.Encode)

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +71,8 @@ func TestMeshToAPeer(t *testing.T) {
 		t.Error("a service that is exported to nobody was reached")
 	}
 
+	west.transparentToPeer()
+
 	// Each cluster gets another root, which the other one learns of before anybody misses it.
 	stop := west.load(shop)
 	east.rotate(map[string]string{"shop": east.serials("shop")})
@@ -110,6 +114,34 @@ func TestMeshToAPeer(t *testing.T) {
 		now := east.listens("db")
 		return strings.Contains(now, "public_listener") && !strings.Contains(now, "roots::peers")
 	})
+}
+
+// transparentToPeer: redirected traffic reaches a service of a peer by its virtual address, which DNS tells. Nothing is
+// redirected here: the address is changed to one that reaches the listener by itself.
+func (r *meshRig) transparentToPeer() {
+	r.Helper()
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", fmt.Sprintf("127.0.0.1:%d", r.port("dns")))
+	}}
+	names := func(want string) {
+		r.Helper()
+		for _, name := range []string{"db.virtual.east.peer.consul.", "db.virtual.east.consul."} {
+			r.await(name+" to be "+want, func() bool {
+				list, err := resolver.LookupHost(context.Background(), name)
+				return err == nil && len(list) == 1 && strings.HasPrefix(list[0], want)
+			})
+		}
+	}
+	names("2") // of 240.0.0.0/4
+	r.must("PUT", "/v1/internal/service-virtual-ip", `{"Service":"db","Peer":"east","ManualVIPs":["127.0.0.1"]}`)
+	names("127.0.0.1")
+	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"clear","Address":"127.0.0.1","Port":%d,`+
+		`"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"clear"}],"Proxy":{`+
+		`"Mode":"transparent","TransparentProxy":{"OutboundListenerPort":%d},"Upstreams":[{"DestinationName":"db",`+
+		`"DestinationPeer":"east"}]}}}}`, backend(r, "clear"), r.port("clear public"), r.port("redirected")))
+	r.proxy("clear")
+	r.await("a connection to the virtual address of a peer's service", func() bool { return echoed(r.port("redirected")) })
 }
 
 // listens is the listeners that a proxy takes new connections by, as Envoy tells them.

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
@@ -33,6 +34,7 @@ func setVirtualIPs(q *rows.Request) error {
 	}
 	var in struct {
 		Service    string
+		Peer       string // ours: the address of a service of a peer
 		ManualVIPs []string
 	}
 	if err := q.Decode(&in); err != nil {
@@ -50,14 +52,14 @@ func setVirtualIPs(q *rows.Request) error {
 		out := struct {
 			Found          bool
 			UnassignedFrom []peeredName
-		}{Found: hasService(st, in.Service)}
+		}{Found: hasService(st, in.Peer, in.Service)}
 		if !out.Found {
 			return q.ReplyValue(out)
 		}
-		ops, taken := assign(st, catalog.ManualIPs{Service: in.Service, IPs: ips})
-		for _, name := range taken {
-			var p peeredName
-			p.ServiceName.Name, p.ServiceName.Namespace, p.ServiceName.Partition = name, "default", "default"
+		ops, taken := assign(st, catalog.ManualIPs{Service: in.Service, Peer: in.Peer, IPs: ips})
+		for _, from := range taken {
+			p := peeredName{Peer: from.Peer}
+			p.ServiceName.Name, p.ServiceName.Namespace, p.ServiceName.Partition = from.Service, "default", "default"
 			out.UnassignedFrom = append(out.UnassignedFrom, p)
 		}
 		ok, err := q.SetRecords(ops...)
@@ -90,7 +92,11 @@ func manualIPs(service string, list []string) ([]string, error) {
 }
 
 // hasService tells whether anybody speaks of the service: an instance, or an entry about how it is reached.
-func hasService(st *statestore.State, name string) bool {
+func hasService(st *statestore.State, peer, name string) bool {
+	if peer != "" {
+		_, ok := peering.Exported(st, peer, name)
+		return ok
+	}
 	for range st.Instances(name) {
 		return true
 	}
@@ -103,19 +109,19 @@ func hasService(st *statestore.State, name string) bool {
 	})
 }
 
-// assign is what gives a service its addresses, and the names of those who lose one.
-func assign(st *statestore.State, to catalog.ManualIPs) (ops []catalog.RecordOp, taken []string) {
+// assign is what gives a service its addresses, and those who lose one.
+func assign(st *statestore.State, to catalog.ManualIPs) (ops []catalog.RecordOp, taken []catalog.ManualIPs) {
 	index := uint64(0)
 	for r := range st.Records(catalog.RecordVirtualIP, "") {
 		has := catalog.ReadManualIPs(r)
-		if strings.EqualFold(has.Service, to.Service) {
+		if strings.EqualFold(has.Service, to.Service) && has.Peer == to.Peer {
 			index = r.ModifyIndex
 			continue
 		}
 		left := slices.DeleteFunc(slices.Clone(has.IPs), func(ip string) bool { return slices.Contains(to.IPs, ip) })
 		if len(left) < len(has.IPs) {
-			taken = append(taken, has.Service)
-			ops = append(ops, catalog.ManualIPs{Service: has.Service, IPs: left}.Put(r.ModifyIndex))
+			taken = append(taken, has)
+			ops = append(ops, catalog.ManualIPs{Service: has.Service, Peer: has.Peer, IPs: left}.Put(r.ModifyIndex))
 		}
 	}
 	if index > 0 || len(to.IPs) > 0 {

@@ -88,7 +88,7 @@ func NewHost(c HostConfig) (_ *Host, err error) {
 	m.host, err = host.New(host.Config{Node: cfg.Node.Name, Datacenter: cfg.Node.Datacenter,
 		Follower: c.Source.follower(), Leaves: h.Leaves, Directory: m.dir, Grant: grant, Ask: ask,
 		ExposeChecks: local.Exposer(c.Local),
-		Recheck: c.Source.recheck(), Token: func() string { return b.Tokens.Get(base.TokenDefault) }, Clock: b.Clock,
+		Recheck:      c.Source.recheck(), Token: func() string { return b.Tokens.Get(base.TokenDefault) }, Clock: b.Clock,
 		Logger: b.Log, Metrics: b.Metrics})
 	if err != nil {
 		return nil, err
