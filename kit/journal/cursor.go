@@ -88,7 +88,11 @@ func (c *Cursor) open(segment uint64) error {
 	if err != nil {
 		return err
 	}
-	c.file, c.segment, c.last, c.at, c.window = f, segment, segment, 0, nil
+	c.file, c.segment, c.window = f, segment, nil
+	c.j.mu.Lock()
+	defer c.j.mu.Unlock()
+	m := c.j.marks.before(segment, c.sequence)
+	c.last, c.at = m.last, m.at
 	return nil
 }
 

@@ -68,9 +68,10 @@ type Segment struct {
 // Journal is an open journal.
 type Journal struct {
 	cfg      Config
-	mu       sync.Mutex // guards segments and sequence, which the appending goroutine alone changes
+	mu       sync.Mutex // guards segments, sequence and marks, which the appending goroutine alone changes
 	segments []Segment  // oldest first; the last is being written
 	sequence uint64
+	marks    marks
 	file     vfs.File
 	reserved int64
 	poison   error
@@ -89,7 +90,7 @@ func Open(cfg Config, replay func(sequence uint64, content []byte) error) (*Jour
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	j := &Journal{cfg: cfg}
+	j := &Journal{cfg: cfg, marks: newMarks(cfg.SegmentBytes)}
 	found, err := j.find()
 	if err != nil {
 		return nil, err
@@ -204,8 +205,10 @@ func (j *Journal) Append(parts ...[]byte) (uint64, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	newest := &j.segments[len(j.segments)-1]
+	j.marks.add(newest.Before, mark{j.sequence, end})
 	j.sequence++
-	j.segments[len(j.segments)-1].Bytes += int64(len(frame))
+	newest.Bytes += int64(len(frame))
 	return j.sequence, nil
 }
 
@@ -290,6 +293,7 @@ func (j *Journal) Drop(sequence uint64) error {
 		}
 		j.dropping = true
 		j.mu.Lock()
+		delete(j.marks.of, j.segments[0].Before)
 		j.segments = j.segments[1:]
 		j.mu.Unlock()
 	}

@@ -398,3 +398,51 @@ func TestSkim(t *testing.T) {
 		t.Fatal(err, got)
 	}
 }
+
+// A Cursor that begins in the middle of a segment passes over no more than what is between two marks, in a journal that
+// was written and in one that was opened; and it begins with the right frame.
+func TestCursorBeginsNear(t *testing.T) {
+	fsys := vfs.NewMem()
+	cfg := config(fsys)
+	cfg.SegmentBytes = 16 << 10
+	var j *Journal
+	again := func() {
+		var err error
+		if j, err = Open(cfg, func(uint64, []byte) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again()
+	if _, err := write(j, 2000); err != nil {
+		t.Fatal(err)
+	}
+	for _, opened := range []bool{false, true} {
+		if opened {
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			again()
+		}
+		for from := uint64(0); from < j.Sequence(); from += 7 {
+			c := j.Cursor(from)
+			segment, _, _ := j.around(from)
+			if err := c.open(segment.Before); err != nil {
+				t.Fatal(err)
+			}
+			began := c.at
+			sequence, content, ok, err := c.Next()
+			if err != nil || !ok || sequence != from+1 || string(content) != fmt.Sprintf("frame after %d", from) {
+				t.Fatalf("behind %d: %d %q, %v, %v", from, sequence, content, ok, err)
+			}
+			if passed := c.at - began; passed > j.marks.every+200 {
+				t.Fatalf("behind %d it passed over %d bytes, and marks are %d apart", from, passed, j.marks.every)
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(j.Drop(j.Sequence()), j.Close()); err != nil || len(j.marks.of) > 1 {
+		t.Fatalf("%v; marks of %d segments are kept", err, len(j.marks.of))
+	}
+}

@@ -33,6 +33,7 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 		if err := replay(sequence, content); err != nil {
 			return fmt.Errorf("%s, offset %d: %w", path, end, err)
 		}
+		j.marks.add(before, mark{j.sequence, int64(end)})
 		j.sequence = sequence
 		newest = end
 		end += headBytes + len(content)

@@ -110,7 +110,29 @@ type segment struct {
 	before uint64 // the sequence before its first frame's
 	first  []uint64
 	at     int64
+	places []place
+	bytes  int64 // since the last place
 }
+
+// place is one in the middle of a segment, so that who reads from there on passes over little.
+type place struct {
+	sequence uint64   // of the frame before it
+	next     []uint64 // what a record behind it has at least
+}
+
+// placeEvery is about how many bytes are between two places of a segment.
+const placeEvery = 256 << 10
+
+// wrote notes a frame of the newest segment, behind which next is so.
+func (d *durable) wrote(bytes int, every int64) {
+	s := &d.segments[len(d.segments)-1]
+	if s.bytes += int64(bytes); s.bytes >= every {
+		s.bytes = 0
+		s.places = append(s.places, place{d.sequence, append([]uint64(nil), d.next...)})
+	}
+}
+
+func (l *Log) placeEvery() int64 { return min(placeEvery, l.cfg.SegmentBytes/16) }
 
 // request is an append or a commit that waits.
 type request struct {
@@ -227,6 +249,7 @@ func (l *Log) replay(sequence uint64, content []byte) error {
 		err = f.commits(len(d.next), func(c commit) { d.groups.set(c.group, c.positions) })
 	}
 	d.sequence, d.at = sequence, max(d.at, f.at)
+	d.wrote(len(content), l.placeEvery())
 	return cmp.Or(err, gap)
 }
 

@@ -311,3 +311,40 @@ func TestGroupsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Who reads the last records of a long segment does not read those before them, also after a restart.
+func TestReadsTheEndAlone(t *testing.T) {
+	cfg := config(vfs.NewMem())
+	cfg.SegmentBytes, cfg.Partitions = 4<<20, 2
+	l := open(t, cfg)
+	for i := range 3000 {
+		if _, err := put(l, i%2, fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		for _, offset := range []uint64{0, 700, 1499} {
+			made, err := l.Reader(map[int]uint64{1: offset})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := made.(*reader)
+			before := r.sequence
+			list, err := r.Next(t.Context())
+			want := fmt.Sprint(2*offset+1, " ")
+			if err != nil || list[0].Offset != offset || !strings.HasPrefix(string(list[0].Data), want) {
+				t.Fatalf("%v %v", list, err)
+			}
+			if most := uint64(l.placeEvery()/1000 + 2); r.sequence-before > most {
+				t.Errorf("offset %d: %d frames were read, want at most %d", offset, r.sequence-before, most)
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = open(t, cfg)
+	}
+}

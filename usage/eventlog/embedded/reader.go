@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"maps"
+	"sort"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -59,14 +60,15 @@ func (d *durable) before(p int, offset uint64) uint64 {
 	if offset >= d.next[p] {
 		return d.sequence
 	}
-	at := uint64(0)
-	for _, s := range d.segments {
-		if s.first[p] > offset {
-			break
-		}
-		at = s.before
+	i := sort.Search(len(d.segments), func(i int) bool { return d.segments[i].first[p] > offset })
+	if i == 0 {
+		return 0
 	}
-	return at
+	s := d.segments[i-1]
+	if n := sort.Search(len(s.places), func(i int) bool { return s.places[i].next[p] > offset }); n > 0 {
+		return s.places[n-1].sequence
+	}
+	return s.before
 }
 
 // Drop implements eventlog.Reader.

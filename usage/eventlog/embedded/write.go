@@ -195,6 +195,7 @@ func (l *Log) writeFrame(batch []*request) error {
 		d.begin(sequence-1, d.state, now)
 	}
 	d.next, d.sequence, d.at = next, sequence, now
+	d.wrote(len(head)+len(body), l.placeEvery())
 	for _, r := range batch {
 		if r.commit != nil {
 			d.groups.set(r.commit.group, r.commit.positions)
