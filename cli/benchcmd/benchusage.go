@@ -32,7 +32,8 @@ func benchUsage(e *command.Env) *cobra.Command {
 	c.Flags().IntVar(&o.Events, "events", 5000, "events of a batch")
 	c.Flags().IntVar(&o.Tenants, "tenants", 100, "different tenants")
 	c.Flags().Int64Var(&o.Identities, "identities", 0,
-		"different identities to count, for errors, memory and the start after kill -9: 10000000; 0 has the doors alone")
+		"different identities to count, for errors, memory and the start after kill -9: 10000000, or 100000000 for a month "+
+			"of so many, of which the last two have a tenth; 0 has the doors alone")
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		r, err := usageload.Run(ctx, o)
