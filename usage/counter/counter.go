@@ -75,9 +75,9 @@ type Counter struct {
 	cfg   Config
 	meter meters
 
-	queueMu sync.Mutex // guards queue, open, ages
+	queueMu sync.Mutex // guards queue, door, ages
 	queue   *limits.Fair[*waiting]
-	open    bool // batches are taken
+	door    door
 	ages    ages
 	arrived chan struct{} // has one element when something waits
 
@@ -114,7 +114,7 @@ func New(cfg Config) *Counter {
 		cfg.Signal = NewSignal(cfg.Clock.Now())
 	}
 	c := &Counter{cfg: cfg, queue: newQueue(cfg.QueueBytes), arrived: make(chan struct{}, 1), state: newState(cfg),
-		role: role{broken: make(chan error, 1)}}
+		door: door{opened: make(chan struct{})}, role: role{broken: make(chan error, 1)}}
 	m := cfg.Metrics
 	c.meter = meters{accepted: m.Counter("usage.events.accepted"), duplicate: m.Counter("usage.events.duplicate"),
 		late: m.Counter("usage.events.late"), refused: m.Counter("usage.events.refused"),
@@ -200,7 +200,7 @@ func (c *Counter) Take(ctx context.Context, in Intake) (Verdicts, error) {
 func (c *Counter) push(w *waiting) error {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
-	if !c.open {
+	if !c.door.open {
 		return errNotTaken
 	}
 	if !c.queue.Push(w.Tenant, len(w.data), w) {
@@ -243,7 +243,7 @@ const (
 // shut refuses what comes, and what waits.
 func (c *Counter) shut() {
 	c.queueMu.Lock()
-	c.open = false
+	c.door.set(false)
 	queue := c.queue
 	c.queue = newQueue(c.cfg.QueueBytes)
 	c.queueMu.Unlock()

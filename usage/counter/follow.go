@@ -92,7 +92,30 @@ func (c Share) begin() {
 func (c Share) setOpen(open bool) {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
-	c.open = open
+	c.door.set(open)
+}
+
+// door is open while batches are taken.
+type door struct {
+	open   bool
+	opened chan struct{} // closed while it is open
+}
+
+func (d *door) set(open bool) {
+	switch {
+	case open && !d.open:
+		close(d.opened)
+	case !open && d.open:
+		d.opened = make(chan struct{})
+	}
+	d.open = open
+}
+
+// Opened is closed while the counter takes batches.
+func (c Share) Opened() <-chan struct{} {
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	return c.door.opened
 }
 
 // detach ends the use of the log.

@@ -16,6 +16,7 @@ var errDrains = errkind.New(errkind.Unavailable, "usage: this server is being st
 // which it has copies go on without it, so that nothing waits until somebody notices that it is gone. It returns when
 // the others lead, or when ctx ends: what is left is taken over as after a crash. There is no way back but a start.
 func (p *Parts) Drain(ctx context.Context) {
+	p.leaving.Store(true)
 	if p.draining.Swap(true) {
 		return
 	}

@@ -160,6 +160,9 @@ func (p *Parts) oversee(ctx context.Context) {
 
 func (p *Parts) move(ctx context.Context, name string, was, next definitions.Part) {
 	p.cfg.Log.Warn("usage: a part moves", "part", name, "from", was.Lead, "to", next.Lead)
+	if next.Copy == was.Lead && askYield(ctx, p, name, was, next) == nil {
+		return
+	}
 	_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(),
 		Part: &definitions.PartPut{Name: name, Was: was.Epoch, Next: next}})
 	if err != nil && ctx.Err() == nil {

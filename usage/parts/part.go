@@ -19,9 +19,13 @@ type part struct {
 	Place
 	p    *Parts
 	name string
-	bad  map[string]time.Time // servers that did not become a copy, and since when; run alone uses it
+	bad  map[string]failure // servers that did not become a copy; run alone uses it
 	// looked is when the log was looked at, ready since when this server could have its own part; run alone uses them.
 	looked, ready time.Time
+	// seen is what the table said last, and missing the server that had the part beside this one, until a copy was lost;
+	// run alone uses them.
+	seen    definitions.Part
+	missing string
 
 	mu      sync.Mutex // guards what follows
 	cancel  context.CancelFunc
@@ -114,6 +118,7 @@ func (t *part) change(ctx context.Context, was definitions.Part, lead, other str
 
 func (t *part) step(ctx context.Context) {
 	now, c := t.now(), t.Counter
+	t.watch(now)
 	switch {
 	case t.p.draining.Load():
 		t.yield(ctx, now)

@@ -65,6 +65,9 @@ type Config struct {
 	Alone time.Duration
 	// Failover is how long a lead is silent before its copy takes over; zero means 10 s.
 	Failover time.Duration
+	// Return is how long the parts of a server that is stopped by plan wait for it before another one gets their copies;
+	// zero does not wait.
+	Return time.Duration
 	// Budget bounds what this server gives to copies that are being made; nil has no bound. What is acknowledged does not
 	// wait for it.
 	Budget  *pace.Budget
@@ -79,17 +82,20 @@ type Parts struct {
 	signal *counter.Signal
 
 	settled atomic.Bool // it is known which parts this server has, and that it has them
-	// draining says that this server gives up what it has, and takes nothing new.
-	draining atomic.Bool
-	lane     *pace.Lane // of what goes to copies that are being made
-	filling  sync.Mutex // held while a copy is being made: one at a time
-	pinged   atomic.Pointer[pinged]
-	warmup   *warmup
+	// leaving says that this server is about to be stopped: it becomes no copy any more. draining says that it gives up
+	// what it has.
+	leaving, draining atomic.Bool
+	lane              *pace.Lane // of what goes to copies that are being made
+	filling           sync.Mutex // held while a copy is being made: one at a time
+	pinged            atomic.Pointer[pinged]
+	warmup            *warmup
 
 	mu      sync.Mutex // guards what follows
 	parts   map[string]*part
 	started chan *part // made while Run runs
 	context context.Context
+	away    map[string]time.Time // servers that said that they are being stopped, and when
+	began   time.Time            // when Run did
 }
 
 // New makes Parts, with the place of this server's own part, and starts nothing.
@@ -105,7 +111,7 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Parts{cfg: cfg, signal: signal, lane: cfg.Budget.Lane(pace.Server), parts: map[string]*part{},
-		started: make(chan *part, maxParts)}
+		away: map[string]time.Time{}, started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
 	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })
@@ -133,7 +139,7 @@ func (p *Parts) open(name string) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &part{Place: place, p: p, name: name, bad: map[string]time.Time{}}
+	made := &part{Place: place, p: p, name: name, bad: map[string]failure{}}
 	p.parts[name] = made
 	p.started <- made // has room for maxParts, which are never more
 	return made, nil
@@ -251,7 +257,7 @@ func (p *Parts) alone() (n int) {
 }
 
 // lonely tells for how long a part has had no copy.
-func (p *Parts) lonely(to *telemetry.Gauge, since time.Time) time.Time {
+func lonely(p *Parts, to *telemetry.Gauge, since time.Time) time.Time {
 	if p.alone() == 0 {
 		to.Set(0)
 		return time.Time{}
@@ -268,14 +274,14 @@ func (p *Parts) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	p.mu.Lock()
-	p.context = ctx
+	p.context, p.began = ctx, p.cfg.Clock.Now()
 	p.mu.Unlock()
 	wg.Go(func() { p.oversee(ctx) })
 	wg.Go(func() { p.settle(ctx) })
 	var since time.Time // since when a part has had no copy
-	lonely := p.cfg.Metrics.Gauge("usage.parts.alone_ms")
+	gauge := p.cfg.Metrics.Gauge("usage.parts.alone_ms")
 	for {
-		since = p.lonely(lonely, since)
+		since = lonely(p, gauge, since)
 		for _, name := range p.Names() { // after a restart, what the table says
 			if now := p.cfg.Definitions.View().Part(name); now.Lead == p.cfg.Self || now.Copy == p.cfg.Self {
 				if _, err := p.open(name); err != nil {

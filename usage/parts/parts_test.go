@@ -44,6 +44,7 @@ type world struct {
 	// patience is how long who sends waits for an answer.
 	patience time.Duration
 	failover time.Duration
+	back     time.Duration // how long parts wait for a server that was stopped by plan
 
 	mu       sync.Mutex // guards what follows
 	commands [][]byte
@@ -97,10 +98,13 @@ func (s *server) show() (last any) {
 
 func newWorld(t *testing.T, seed uint64) *world { return newWorldOf(t, seed, 800*time.Millisecond) }
 
-func newWorldOf(t *testing.T, seed uint64, failover time.Duration) *world {
+func newWorldOf(t *testing.T, seed uint64, failover time.Duration, more ...func(*world)) *world {
 	w := &world{t: t, seed: seed, patience: 2 * time.Second, failover: failover, servers: map[string]*server{},
 		cold: map[string]chan struct{}{},
 		r:    rand.New(rand.NewPCG(seed, 7)), product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
+	for _, set := range more {
+		set(w)
+	}
 	if err := w.product.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,7 @@ func (w *world) start(id string, fs *vfs.Mem) {
 	signal := counter.NewSignal(time.Now())
 	var err error
 	s.parts, err = New(Config{Self: id, Definitions: s.defs, Open: s.open(signal), Call: s.call, Copies: 2,
-		Alone: 300 * time.Millisecond, Failover: w.failover, Log: slog.New(slog.DiscardHandler),
+		Alone: 300 * time.Millisecond, Failover: w.failover, Return: w.back, Log: slog.New(slog.DiscardHandler),
 		Voters: func() []string { return []string{"a", "b", "c"} }, Leads: s.leads, Metrics: s.metrics}, signal)
 	if err != nil {
 		w.t.Fatal(err)

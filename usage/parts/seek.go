@@ -38,8 +38,20 @@ func candidate(view *definitions.View, self, part string, voters []string, bad f
 	return best
 }
 
-// retry is how long a server that could not become a copy is left alone.
+// retry is how long a server at most that could not become a copy is left alone: not long after the first failure, since
+// it may be about to start.
 const retry = 5 * time.Second
+
+// failure is that a server did not become a copy.
+type failure struct {
+	at    time.Time // of the last time
+	times int
+}
+
+// over says whether it may be tried again.
+func (f failure) over(now time.Time) bool {
+	return f.times == 0 || now.Sub(f.at) >= min(retry, look<<min(f.times-1, 10))
+}
 
 // seek finds a copy for a part that has none, or the home where another server has it.
 func (t *part) seek(ctx context.Context, now definitions.Part) {
@@ -50,9 +62,12 @@ func (t *part) seek(ctx context.Context, now definitions.Part) {
 	view := t.p.cfg.Definitions.View()
 	clock := t.p.cfg.Clock
 	voters := t.p.cfg.Voters()
+	awaited := t.awaited(now, voters)
 	next := candidate(view, t.p.cfg.Self, t.name, voters, func(s string) bool {
-		since, is := t.bad[s]
-		return is && clock.Since(since) < retry
+		if awaited != "" {
+			return s != awaited || clock.Since(t.bad[s].at) < look
+		}
+		return !t.bad[s].over(clock.Now())
 	})
 	// A copy moves to the home, or from one that will not come back to a server that has nothing to do.
 	idle := !slices.Contains(voters, t.name) && loads(view)[next] == 0
@@ -70,8 +85,10 @@ func (t *part) seek(ctx context.Context, now definitions.Part) {
 		t.p.cfg.Log.Info("usage: a part has a copy", "part", t.name, "server", next, "after", clock.Since(began))
 		delete(t.bad, next)
 	case ctx.Err() == nil:
-		t.p.cfg.Log.Info("usage: a server is no copy yet", "part", t.name, "server", next, "error", err)
-		t.bad[next] = clock.Now()
+		if next != awaited {
+			t.p.cfg.Log.Info("usage: a server is no copy yet", "part", t.name, "server", next, "error", err)
+		}
+		t.bad[next] = failure{clock.Now(), t.bad[next].times + 1}
 	}
 }
 

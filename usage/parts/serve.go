@@ -20,13 +20,15 @@ const (
 	MethodAnew   = "usage.part.anew"
 	MethodWhole  = "usage.part.whole"
 	MethodKeys   = "usage.part.keys"
+	MethodYield  = "usage.part.yield"
+	MethodLeaves = "usage.leaves"
 )
 
 // Methods are the RPCs that a server of the plane answers to other servers.
 func (p *Parts) Methods() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){MethodStatus: p.serveStatus, MethodFeed: p.serveFeed,
 		MethodRead: p.serveRead, MethodAnew: p.serveAnew, MethodWhole: p.serveWhole,
-		MethodPing: p.servePing, MethodKeys: p.serveKeys}
+		MethodPing: p.servePing, MethodKeys: p.serveKeys, MethodYield: p.serveYield, MethodLeaves: p.serveLeaves}
 }
 
 // pinged is the last sign of life of who leads the plane, or led it.
@@ -51,7 +53,7 @@ func (p *Parts) servePing(_ context.Context, req []byte) ([]byte, error) {
 	if !p.settled.Load() {
 		return nil, errkind.New(errkind.Unavailable, "usage: this server does not know yet what it has")
 	}
-	return nil, nil
+	return pack.Bool(nil, p.leaving.Load()), nil // nobody but who leaves itself looks at it
 }
 
 // serveWhole notes that a copy has all that its lead has.
@@ -97,7 +99,7 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 		return nil, err
 	}
 	now := p.cfg.Definitions.View().Part(name)
-	if p.draining.Load() && now.Lead != p.cfg.Self && now.Copy != p.cfg.Self {
+	if p.leaving.Load() && now.Lead != p.cfg.Self && now.Copy != p.cfg.Self {
 		return nil, errDrains // it becomes no copy now
 	}
 	t, err := p.open(name)

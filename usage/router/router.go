@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -46,6 +47,8 @@ type Config struct {
 	Definitions *definitions.Definitions
 	// Local is the counter of a part that this server leads; nil where another one does, which Call asks.
 	Local func(part string) *counter.Counter
+	// Await waits for a moment where this server is about to take a part's events; nil does not.
+	Await func(ctx context.Context, part string)
 	Call  func(ctx context.Context, part, method string, req []byte) ([]byte, error)
 	// Senders watches what comes; nil watches nothing.
 	Senders *senders.Watch
@@ -60,6 +63,7 @@ type Router struct {
 	mu       sync.Mutex   // guards refused
 	refused  []Refused    // newest last
 	held     atomic.Int64 // bytes of parts that wait for their owner
+	early    atomic.Int64 // events that wait until this server knows the definitions
 }
 
 // Refused is an event that was rejected lately.
@@ -78,6 +82,9 @@ const maxRefused = 1000
 func New(cfg Config) *Router {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
+	}
+	if cfg.Await == nil {
+		cfg.Await = func(context.Context, string) {}
 	}
 	if cfg.Senders == nil {
 		cfg.Senders = senders.New(1)
@@ -125,6 +132,7 @@ type part struct {
 // sends the whole batch again, and what was stored is told as duplicates.
 func (r *Router) Take(ctx context.Context, b *Batch) (Answer, error) {
 	var out Answer
+	r.begin(ctx, len(b.Items))
 	parts, err := r.sort(b, &out)
 	if err != nil {
 		return out, err
@@ -150,6 +158,42 @@ func (r *Router) Take(ctx context.Context, b *Batch) (Answer, error) {
 		return out, failed[0]
 	}
 	return out, nil
+}
+
+// A server that has just started waits for beginLimit at most until it knows the definitions, with so many events.
+const (
+	beginLimit = 3 * time.Second
+	beginMost  = 50_000
+)
+
+// begin waits, after a start, until it is known what is counted and by whom.
+func (r *Router) begin(ctx context.Context, events int) {
+	known := func() bool {
+		view := r.cfg.Definitions.View()
+		return view.Key != nil && len(view.Owners) > 0
+	}
+	if known() {
+		return
+	}
+	defer r.early.Add(int64(-events))
+	if r.early.Add(int64(events)) > beginMost {
+		return
+	}
+	limit := r.cfg.Clock.NewTimer(beginLimit)
+	defer limit.Stop()
+	for {
+		changed := r.cfg.Definitions.Changed()
+		if known() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // sort makes the records of a batch, by owner, and rejects what is wrong.
@@ -300,11 +344,13 @@ func (r *Router) WhyRefused(tenant, source, id string) (Refused, bool) {
 }
 
 // A part whose owner is away waits, for the copy takes over meanwhile: for at most holdLimit, and all of them together
-// have no more than holdBytes. retryEvery is how often it is tried.
+// have no more than holdBytes. retryFirst and retryMost are the pauses between tries; the first follows at once where it
+// is decided anew who owns it.
 const (
 	holdLimit  = 8 * time.Second
 	holdBytes  = 32 << 20
-	retryEvery = 100 * time.Millisecond
+	retryFirst = 10 * time.Millisecond
+	retryMost  = 100 * time.Millisecond
 )
 
 // store has the owner of a part store it, or who owns it next. What may be sent again without being counted twice waits
@@ -315,6 +361,7 @@ func (r *Router) store(ctx context.Context, p *part) {
 			p.err = errkind.E(errkind.Unavailable, "usage: nobody counts these events now", p.err)
 		}
 	}()
+	changed := r.cfg.Definitions.Changed()
 	if r.hand(ctx, p); !p.again() {
 		return
 	}
@@ -322,14 +369,18 @@ func (r *Router) store(ctx context.Context, p *part) {
 	if r.held.Add(int64(p.bytes)) > holdBytes {
 		return
 	}
+	pause := backoff.Backoff{Min: retryFirst, Max: retryMost}
 	for began := r.cfg.Clock.Now(); r.cfg.Clock.Since(began) < holdLimit; {
-		t := r.cfg.Clock.NewTimer(retryEvery)
+		t := r.cfg.Clock.NewTimer(pause.Next())
 		select {
 		case <-t.C:
+		case <-changed:
+			t.Stop()
 		case <-ctx.Done():
 			t.Stop()
 			return
 		}
+		changed = r.cfg.Definitions.Changed()
 		if r.hand(ctx, p); !p.again() {
 			return
 		}
@@ -351,6 +402,7 @@ func (p *part) again() bool {
 func (r *Router) hand(ctx context.Context, p *part) {
 	p.verdicts, p.err = counter.Verdicts{}, nil
 	if local := r.cfg.Local(p.owner); local != nil {
+		r.cfg.Await(ctx, p.owner)
 		p.verdicts, p.err = local.Take(ctx, p.intake)
 		return
 	}

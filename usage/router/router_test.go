@@ -29,20 +29,53 @@ func (a alone) Propose(_ context.Context, cmd []byte) (any, error) {
 // newRouter has one product, and one part that another server leads.
 func newRouter(t testing.TB, call func(ctx context.Context, req []byte) ([]byte, error)) *Router {
 	t.Helper()
+	r, define := newUnknowing(t, call)
+	define()
+	return r
+}
+
+// newUnknowing has nothing until it is defined.
+func newUnknowing(t testing.TB, call func(ctx context.Context, req []byte) ([]byte, error)) (r *Router, define func()) {
+	t.Helper()
 	defs := definitions.New()
 	defs.Use(alone{defs})
 	product := &usage.Product{Name: "calls", Kind: usage.Sum}
 	if err := product.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []definitions.Command{{Begin: &definitions.Begin{Key: make([]byte, 16)}},
-		{Owners: []string{"s1"}}, {Put: product}} {
-		if _, err := defs.Do(t.Context(), c); err != nil {
-			t.Fatal(err)
+	define = func() {
+		for _, c := range []definitions.Command{{Begin: &definitions.Begin{Key: make([]byte, 16)}}, {Put: product},
+			{Owners: []string{"s1"}}} {
+			if _, err := defs.Do(t.Context(), c); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	return New(Config{Definitions: defs, Local: func(string) *counter.Counter { return nil },
-		Call: func(ctx context.Context, _, _ string, req []byte) ([]byte, error) { return call(ctx, req) }})
+		Call: func(ctx context.Context, _, _ string, req []byte) ([]byte, error) { return call(ctx, req) }}), define
+}
+
+// TestBegins: events that come before a server that starts knows what is counted wait for that, for a moment.
+func TestBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, define := newUnknowing(t, func(context.Context, []byte) ([]byte, error) { return stored(dedup.New), nil })
+		began := time.Now()
+		if _, err := r.Take(t.Context(), oneEvent("1")); err == nil || time.Since(began) != beginLimit {
+			t.Errorf("nobody defined anything, and after %v: %v", time.Since(began), err)
+		}
+		many := oneEvent("1")
+		for len(many.Items) <= beginMost {
+			many.Items = append(many.Items, many.Items[0])
+		}
+		began = time.Now()
+		if _, err := r.Take(t.Context(), many); err == nil || time.Since(began) > 0 {
+			t.Errorf("%d events waited for %v: %v", len(many.Items), time.Since(began), err)
+		}
+		go func() { time.Sleep(time.Second); define() }()
+		if got, err := r.Take(t.Context(), oneEvent("1")); err != nil || got.Accepted != 1 {
+			t.Errorf("%+v %v", got, err)
+		}
+	})
 }
 
 // stored is what the lead of a part answers that has counted a record with one event.

@@ -52,6 +52,7 @@ type LogKeys struct {
 	Copies   int           `key:"log.copies" def:"2" doc:"servers that have each event before it is acknowledged: 1 or 2, where there are as many"`
 	Alone    time.Duration `key:"log.alone_after" def:"5s" doc:"how long a server waits for the copy before it takes events without one; 0 never does, and answers 503"`
 	Failover time.Duration `key:"log.failover" def:"10s" doc:"how long a server is silent before another one with the copy takes over its part"`
+	Return   time.Duration `key:"log.return_within" def:"1m" doc:"how long parts wait for a server that was stopped by plan before another one gets their copies; 0 does not wait"`
 	Warmup   int           `key:"log.warmup_bytes" def:"-1" doc:"what snapshots may take of this host as they are loaded, saved or given to copies that are being made, in bytes a second, all together; a byte of the server's own folder counts an eighth; -1 is 30 % of the speed of its network card (64 MiB where the system does not tell that), less while packets are dropped; 0 has no bound"`
 	Kafka    KafkaKeys
 }
@@ -135,8 +136,8 @@ func check(cfg *config.Config) error {
 	if k.Log.Copies < 1 || k.Log.Copies > 2 {
 		wrong = append(wrong, fmt.Errorf("usage.log.copies: %d is not 1 or 2", k.Log.Copies))
 	}
-	if k.Log.Alone < 0 || k.Log.Failover < 3*time.Second {
-		wrong = append(wrong, errors.New("usage.log.alone_after, failover: must be at least 0s and 3s"))
+	if k.Log.Alone < 0 || k.Log.Return < 0 || k.Log.Failover < 3*time.Second {
+		wrong = append(wrong, errors.New("usage.log.alone_after, return_within, failover: must be at least 0s, 0s and 3s"))
 	}
 	if k.Log.Warmup < -1 || k.Log.Warmup > 0 && k.Log.Warmup < 1<<20 {
 		wrong = append(wrong, fmt.Errorf("usage.log.warmup_bytes: %d is not -1, 0, or at least 1048576", k.Log.Warmup))

@@ -35,6 +35,9 @@ func (p *Plane) handle() {
 			if r.Err() != nil {
 				return nil, errkind.E(errkind.Invalid, method, r.Err())
 			}
+			if method == router.MethodTake {
+				p.Parts.Await(ctx, part)
+			}
 			c, err := p.Parts.Served(part)
 			if err != nil {
 				return nil, err
@@ -69,7 +72,7 @@ func (p *Plane) openParts(counts aggregate.Config) (err error) {
 	}
 	p.Parts, err = parts.New(parts.Config{Self: d.ID, Definitions: p.Definitions, Call: p.call, Voters: p.counters,
 		Leads: p.raft.IsLeader, Copies: many, Shared: len(k.Log.Kafka.Brokers) > 0,
-		Alone: k.Log.Alone, Failover: k.Log.Failover,
+		Alone: k.Log.Alone, Failover: k.Log.Failover, Return: k.Log.Return,
 		Budget: p.storage.budget, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics,
 		Open: func(part string) (parts.Place, error) { return p.storage.openPart(part, cfg) }}, signal)
 	return err

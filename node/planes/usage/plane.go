@@ -75,8 +75,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err := p.openParts(counts); err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
-	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Call: p.callPart,
-		Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
+	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Await: p.Parts.Await,
+		Call: p.callPart, Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
 	p.misses = misses.New(misses.Config{Fetch: p.Parts.Keys, Lane: p.storage.budget.Lane("misses"), Clock: d.Clock,
 		Log: d.Log, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
@@ -186,9 +186,18 @@ func (p *Plane) guarded(part life.Part) func(context.Context) error {
 	}
 }
 
-// Lacks implements plane.Plane: a log that is read after a start, or that nobody can open, does not hold the process
-// up; the plane's own answers say that they are lower bounds.
-func (p *Plane) Lacks() []string { return nil }
+// Lacks implements plane.Plane: who restarts one server after the other may stop the next one when each part of the log
+// has its copy. That is waited for a while, and not where the plane has failed: then its own answers say that they are
+// lower bounds.
+func (p *Plane) Lacks() []string {
+	if p.failed.Load() != nil {
+		return nil
+	}
+	return p.Parts.Lacks()
+}
+
+// Quiesce implements plane.Quiescer: what this server leads alone gets a copy first, so that it can be handed over.
+func (p *Plane) Quiesce(ctx context.Context) { p.Parts.Leave(ctx) }
 
 // handOver bounds what a stop waits for others to lead this server's parts, which takes a round trip or two: what comes
 // after this plane needs some of the time, too. What is left is taken over as after a crash.
