@@ -38,7 +38,7 @@ func candidate(view *definitions.View, self, part string, voters []string, bad f
 	return best
 }
 
-// retry is how long a server at most that could not become a copy is left alone: not long after the first failure, since
+// retry is how long at most a server that could not become a copy is left alone: not long after the first failure, for
 // it may be about to start.
 const retry = 5 * time.Second
 

@@ -344,8 +344,8 @@ func (r *Router) WhyRefused(tenant, source, id string) (Refused, bool) {
 }
 
 // A part whose owner is away waits, for the copy takes over meanwhile: for at most holdLimit, and all of them together
-// have no more than holdBytes. retryFirst and retryMost are the pauses between tries; the first follows at once where it
-// is decided anew who owns it.
+// have no more than holdBytes. retryFirst and retryMost are the pauses between tries; one follows at once where it is
+// decided anew who owns it.
 const (
 	holdLimit  = 8 * time.Second
 	holdBytes  = 32 << 20

@@ -101,6 +101,9 @@ var rows = []row{
 		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
 	{"usage-kafka", "the same with the log in three real brokers of Kafka, of which one is killed in most cycles, with " +
 		"servers or alone", 1, 5 * time.Minute, false, usageKafka},
+	{"usage-warm", "usage plane: one of three servers killed in each cycle and begun from copies in S3, some of them " +
+		"slow, while events come; every estimate against an exact model; time until it was ready", 4, time.Minute, false,
+		usageWarm},
 	{"usage-roll", "usage plane: three servers stopped in order and started, one by one, under half of the load that " +
 		"they take; every estimate against an exact model; how long batches took", 1, time.Minute, true, usageRoll},
 	{"jobs", "A4, jobs plane: kill -9 and power loss cycles of three servers while jobs are registered, updated, " +
@@ -239,8 +242,17 @@ func usageRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) 
 	fmt.Printf("usage-roll: %.0f batches/s were taken; at half of it: quiet p50 %v, p99 %v of %d; rolled p50 %v, p99 %v "+
 		"of %d\n", r.Capacity, q(r.Quiet, 0.5), q(r.Quiet, 0.99), len(r.Quiet), q(r.Rolled, 0.5), q(r.Rolled, 0.99),
 		len(r.Rolled))
+	for _, text := range r.Slow {
+		fmt.Println("usage-roll:", text)
+	}
 	return done{map[string]int{"servers stopped": r.Cycles, "events": r.Events, "sent again": r.Retries,
-		"values judged": r.Judged}, r.Rolled}, err
+		"answered with an error": r.Refused, "values judged": r.Judged}, r.Rolled}, err
+}
+
+func usageWarm(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := usageruns.RunWarm(ctx, l, usageruns.Warm{Cycles: 8}, seed)
+	return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "events while a server began": r.Meanwhile,
+		"sent again": r.Retries, "duplicates": r.Duplicates, "values judged": r.Judged}, r.Starts}, err
 }
 
 func usageKafka(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

@@ -6,8 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,14 +28,19 @@ type RollReport struct {
 	// Quiet and Rolled are how long batches took from their first try until they were answered, without and during
 	// the rollout.
 	Quiet, Rolled []time.Duration
+	// Slow are the moments of the rollout in which batches waited long, and what was done last before.
+	Slow []string
 	Report
 }
+
+// ordinary is the log as servers have it that are told nothing, apart from what they produce themselves.
+const ordinary = `usage { own_planes = false }`
 
 // RunRoll measures the intake alone, then while each server is stopped in order and started again. Afterwards every
 // estimate is the model's.
 func RunRoll(ctx context.Context, l *faultrun.Lab, cfg Roll, seed uint64) (report RollReport, err error) {
 	cfg.Senders, cfg.Span = cmp.Or(cfg.Senders, 32), cmp.Or(cfg.Span, 20*time.Second)
-	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{fmt.Sprintf(config, usual)}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{ordinary}})
 	if err != nil {
 		return report, err
 	}
@@ -45,24 +49,26 @@ func RunRoll(ctx context.Context, l *faultrun.Lab, cfg Roll, seed uint64) (repor
 	if err := define(ctx, c); err != nil {
 		return report, errors.Join(err, c.Damage())
 	}
-	group := make(rollout, cfg.Senders)
-	for i := range group {
-		group[i] = &sender{name: fmt.Sprint("s", i), m: m, c: c, client: faultrun.NewClient(c.Servers[0].HTTP),
-			r: rand.New(rand.NewPCG(seed, uint64(100+i)))}
-		defer group[i].client.Close()
+	group := m.senders(c, cfg.Senders, seed)
+	defer group.close()
+	for _, s := range group {
+		s.away = map[string]time.Time{}
 	}
 	for _, step := range []func() error{
 		func() error {
-			took, err := group.load(ctx, 0, func() error { return spawn.Sleep(ctx, cfg.Span/4) })
-			report.Capacity = float64(len(took)) / (cfg.Span / 4).Seconds()
+			list, err := group.load(ctx, 0, func() error { return spawn.Sleep(ctx, cfg.Span/4) })
+			report.Capacity = float64(len(list)) / (cfg.Span / 4).Seconds()
 			return err
 		},
-		func() (err error) {
-			report.Quiet, err = group.load(ctx, report.Capacity/2, func() error { return spawn.Sleep(ctx, cfg.Span) })
+		func() error {
+			list, err := group.load(ctx, report.Capacity/2, func() error { return spawn.Sleep(ctx, cfg.Span) })
+			report.Quiet = waits(list)
 			return err
 		},
-		func() (err error) {
-			report.Rolled, err = group.load(ctx, report.Capacity/2, func() error { return roll(ctx, c, &report.Report) })
+		func() error {
+			var done steps
+			list, err := group.load(ctx, report.Capacity/2, func() error { return done.roll(ctx, c, &report.Report) })
+			report.Rolled, report.Slow = waits(list), done.slow(list)
 			return err
 		},
 		func() error { return m.judge(ctx, c) },
@@ -75,60 +81,149 @@ func RunRoll(ctx context.Context, l *faultrun.Lab, cfg Roll, seed uint64) (repor
 	return report, nil
 }
 
-// roll stops and starts each server.
-func roll(ctx context.Context, c *faultrun.Cluster, report *Report) error {
-	for _, s := range c.Servers {
-		began := time.Now()
-		if err := errors.Join(s.Stop(), c.Start(), c.Ready(ctx, harness.StartLimit), whole(ctx, c)); err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
-		report.Cycles++
-		report.Starts = append(report.Starts, time.Since(began))
+// steps are what was done in a rollout, in order, and when it began.
+type steps []step
+
+type step struct {
+	what string
+	at   time.Time
+}
+
+func (s *steps) do(what string, f func() error) error {
+	*s = append(*s, step{what, time.Now()})
+	if err := f(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// whole waits until no part is led without a copy, as operators are told to before they stop another server.
-func whole(ctx context.Context, c *faultrun.Cluster) error {
-	return spawn.Until(ctx, harness.StartLimit, "a copy of every part", func() error {
-		led := 0.0
-		for _, s := range c.Servers {
-			var metrics struct {
-				Gauges []struct {
-					Name  string
-					Value float64
-				}
-			}
-			r := c.Admin.At(s.HTTP).Do(ctx, "GET", "/v1/agent/metrics", nil)
-			if err := errors.Join(asked(r), json.Unmarshal(r.Body, &metrics)); err != nil {
+// roll stops and starts each server, the next one when the one before is ready. Then it waits until all parts are where
+// they were.
+func (s *steps) roll(ctx context.Context, c *faultrun.Cluster, report *Report) error {
+	for _, one := range c.Servers {
+		began := time.Now()
+		for _, next := range []struct {
+			what string
+			do   func() error
+		}{
+			{"stop " + one.Name, one.Stop},
+			{"start " + one.Name, func() error { return one.Start() }},
+			{one.Name + " becomes ready", func() error { return ready(ctx, c, one) }},
+			{one.Name + " is ready", func() error { return whole(ctx, c, one) }},
+		} {
+			if err := s.do(next.what, next.do); err != nil {
 				return err
 			}
-			for _, g := range metrics.Gauges {
-				switch {
-				case strings.HasSuffix(g.Name, "usage.parts.led"):
-					led += g.Value
-				case strings.HasSuffix(g.Name, "usage.parts.alone") && g.Value > 0:
-					return fmt.Errorf("%s leads %v parts without a copy", s.Name, g.Value)
-				}
+		}
+		report.Cycles++
+		report.Starts = append(report.Starts, time.Since(began))
+	}
+	return s.do("all are ready", func() error { return home(ctx, c) })
+}
+
+// slowGap is how far apart batches are due that waited in the same moment.
+const slowGap = 100 * time.Millisecond
+
+// slow tells of the moments in which batches waited for longer than a tenth of a second: how long at most, and what was
+// done before.
+func (s steps) slow(list []batch) (out []string) {
+	slices.SortFunc(list, func(a, b batch) int { return a.due.Compare(b.due) })
+	var last, first time.Time
+	worst, many := time.Duration(0), 0
+	end := func() {
+		if many == 0 {
+			return
+		}
+		of := "before all"
+		for _, one := range s {
+			if !one.at.After(first) {
+				of = fmt.Sprintf("%v after: %s", first.Sub(one.at).Round(time.Millisecond), one.what)
 			}
 		}
-		if led < float64(len(c.Servers)) {
-			return fmt.Errorf("%v of %d parts are led", led, len(c.Servers))
+		out = append(out, fmt.Sprintf("%d batches due within %v waited up to %v, from %s", many,
+			last.Sub(first).Round(time.Millisecond), worst.Round(time.Millisecond), of))
+	}
+	for _, b := range list {
+		if b.took < slowGap {
+			continue
 		}
-		return nil
+		if b.due.Sub(last) > slowGap {
+			end()
+			first, worst, many = b.due, 0, 0
+		}
+		last, worst, many = b.due, max(worst, b.took), many+1
+	}
+	end()
+	return out
+}
+
+// ready waits until a server says that it is, as rolling updates do.
+func ready(ctx context.Context, c *faultrun.Cluster, s *faultrun.Server) error {
+	return spawn.Until(ctx, harness.StartLimit, s.Name+" is ready", func() error {
+		return asked(c.Admin.At(s.HTTP).Do(ctx, "GET", "/v1/agent/health/ready", nil))
 	})
+}
+
+// part is who has a part of the log, as a server says.
+type part struct{ Lead, Copy string }
+
+func parts(ctx context.Context, c *faultrun.Cluster, s *faultrun.Server) (map[string]part, error) {
+	var all struct{ Parts map[string]part }
+	r := c.Admin.At(s.HTTP).Do(ctx, "GET", "/v1/usage/servers", nil)
+	err := errors.Join(asked(r), json.Unmarshal(r.Body, &all))
+	if err == nil && len(all.Parts) != len(c.Servers) {
+		err = errors.New(r.String())
+	}
+	return all.Parts, err
+}
+
+// home waits until each part is led by the server that had it first, and has a copy.
+func home(ctx context.Context, c *faultrun.Cluster) error {
+	return spawn.Until(ctx, harness.StartLimit, "each part at its home", func() error {
+		all, err := parts(ctx, c, c.Servers[0])
+		for name, p := range all {
+			if p.Lead != name || p.Copy == "" {
+				return fmt.Errorf("part %s: %+v", name, p)
+			}
+		}
+		return err
+	})
+}
+
+// whole says that each part has a copy: a server that is ready has waited for that.
+func whole(ctx context.Context, c *faultrun.Cluster, s *faultrun.Server) error {
+	all, err := parts(ctx, c, s)
+	for name, p := range all {
+		if p.Copy == "" {
+			return fmt.Errorf("%s is ready, and part %s has no copy", s.Name, name)
+		}
+	}
+	return err
 }
 
 // rollout is senders that share a load.
 type rollout []*sender
 
-// load sends batches while f runs, so many a second of all senders; zero is as many as can be. It returns how long each
-// took from the instant at which it was due, so that one that waits makes the next ones late too.
-func (group rollout) load(ctx context.Context, perSecond float64, f func() error) (took []time.Duration, err error) {
+// batch is one that was sent: when it was due, and how long from then on until it was answered.
+type batch struct {
+	due  time.Time
+	took time.Duration
+}
+
+func waits(list []batch) (out []time.Duration) {
+	for _, b := range list {
+		out = append(out, b.took)
+	}
+	return out
+}
+
+// load sends batches while f runs, so many a second of all senders; zero is as many as can be. How long each took
+// counts from the instant at which it was due, so that one that waits makes the next ones late too.
+func (group rollout) load(ctx context.Context, perSecond float64, f func() error) (all []batch, err error) {
 	until, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	times, failed := make([][]time.Duration, len(group)), make([]error, len(group))
+	lists, failed := make([][]batch, len(group)), make([]error, len(group))
 	for i, s := range group {
 		wg.Go(func() {
 			due := time.Now()
@@ -139,7 +234,7 @@ func (group rollout) load(ctx context.Context, perSecond float64, f func() error
 					return
 				}
 				failed[i] = s.fresh(ctx)
-				times[i] = append(times[i], time.Since(due))
+				lists[i] = append(lists[i], batch{due, time.Since(due)})
 				if perSecond > 0 {
 					due = due.Add(time.Duration(float64(len(group)) / perSecond * float64(time.Second)))
 				}
@@ -149,8 +244,5 @@ func (group rollout) load(ctx context.Context, perSecond float64, f func() error
 	err = f()
 	cancel()
 	wg.Wait()
-	for _, list := range times {
-		took = append(took, list...)
-	}
-	return took, errors.Join(append(failed, err)...)
+	return slices.Concat(lists...), errors.Join(append(failed, err)...)
 }

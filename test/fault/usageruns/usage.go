@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/spawn/harness"
 	faultrun "corbel.dev/corbel/test/fault"
@@ -36,6 +37,8 @@ type Usage struct {
 // Report tells what a run did.
 type Report struct {
 	Cycles, Brokers, Events, Retries, Duplicates, Late, Voids, Judged int
+	// Refused are the retries after an answer that was an error; the others had none.
+	Refused int
 	// Starts are the times from a start until all servers served again.
 	Starts []time.Duration
 }
@@ -100,12 +103,8 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Usage, seed uint64) (report R
 	if err := define(ctx, c); err != nil {
 		return report, errors.Join(err, c.Damage())
 	}
-	senders := make([]*sender, cfg.Senders)
-	for i := range senders {
-		senders[i] = &sender{name: fmt.Sprint("s", i), m: m, c: c, client: faultrun.NewClient(c.Servers[0].HTTP),
-			r: rand.New(rand.NewPCG(seed, uint64(100+i)))}
-		defer senders[i].client.Close()
-	}
+	senders := m.senders(c, cfg.Senders, seed)
+	defer senders.close()
 	for range cfg.Cycles {
 		if err := cycle(ctx, c, cfg, r, senders, &report); err != nil {
 			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.Logs())
@@ -199,6 +198,21 @@ func asked(r faultrun.Reply) error {
 	return nil
 }
 
+// senders makes some that share the model.
+func (m *model) senders(c *faultrun.Cluster, many int, seed uint64) (group rollout) {
+	for i := range many {
+		group = append(group, &sender{name: fmt.Sprint("s", i), m: m, c: c, client: faultrun.NewClient(c.Servers[0].HTTP),
+			r: rand.New(rand.NewPCG(seed, uint64(100+i)))})
+	}
+	return group
+}
+
+func (group rollout) close() {
+	for _, s := range group {
+		s.client.Close()
+	}
+}
+
 // sender sends one batch after the other, and each until it is answered, wherever.
 type sender struct {
 	name   string
@@ -208,7 +222,16 @@ type sender struct {
 	r      *rand.Rand
 	next   int
 	sent   [][]event // some that may come again
+	// away are servers that did not take a connection, and when: as a load balancer does, it passes over them for a
+	// while. Nil passes over none.
+	away map[string]time.Time
+	at   string // where it sent last
+	// keeps says that it takes nothing out again: a correction needs the log, which a server may have lost.
+	keeps bool
 }
+
+// awayFor is how long a sender passes over a server.
+const awayFor = 500 * time.Millisecond
 
 // patience is how long one thing may be tried.
 const patience = 2 * time.Minute
@@ -218,7 +241,7 @@ func (s *sender) run(ctx, until context.Context) error {
 	for until.Err() == nil {
 		var err error
 		switch n := s.r.IntN(20); {
-		case n == 0 && len(s.sent) > 0:
+		case n == 0 && len(s.sent) > 0 && !s.keeps:
 			err = s.void(ctx)
 		case n < 5 && len(s.sent) > 0:
 			err = s.again(ctx)
@@ -287,11 +310,16 @@ func (s *sender) post(ctx context.Context, batch []event) error {
 		Accepted, Duplicates, Late int
 		Rejected                   []any
 	}
-	tries := 0
+	tries, refused := 0, 0
 	err = spawn.Until(ctx, patience, "an answer to a batch", func() error {
 		tries++
 		r := s.anywhere().Do(ctx, "POST", "/v1/usage/events", text)
 		if err := asked(r); err != nil {
+			if r.Status != 0 {
+				refused++
+			} else if s.away != nil && r.Outcome == history.Failed {
+				s.away[s.at] = time.Now()
+			}
 			return err
 		}
 		return json.Unmarshal(r.Body, &answer)
@@ -304,14 +332,21 @@ func (s *sender) post(ctx context.Context, batch []event) error {
 	}
 	s.m.note(func(r *Report) {
 		r.Retries, r.Duplicates, r.Late = r.Retries+tries-1, r.Duplicates+answer.Duplicates, r.Late+answer.Late
+		r.Refused += refused
 	})
 	return nil
 }
 
-// anywhere is a client of some server that runs.
+// anywhere is a client of some server.
 func (s *sender) anywhere() *faultrun.Client {
 	all := s.c.Servers
-	return s.client.At(all[s.r.IntN(len(all))].HTTP)
+	for range all {
+		s.at = all[s.r.IntN(len(all))].HTTP
+		if time.Since(s.away[s.at]) > awayFor {
+			break
+		}
+	}
+	return s.client.At(s.at)
 }
 
 // void takes an event out. To do so twice, after an answer that was lost, is to do it once.

@@ -20,3 +20,13 @@ func TestUsage(t *testing.T) {
 	}
 	t.Logf("%+v", r)
 }
+
+// TestWarm: a server that has lost what it counted begins from copies in S3 while the others take events, and every
+// estimate is what an exact model says.
+func TestWarm(t *testing.T) {
+	r, err := RunWarm(t.Context(), lab, Warm{Cycles: 1}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", r)
+}
