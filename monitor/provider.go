@@ -10,8 +10,9 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 )
 
-// Provider is an object of a commercial API of the contract, kept as it came: a secrets provider (secrets/v1), or
-// the configuration of a PostgreSQL store (store/v1).
+// Provider is an object of a commercial API of the contract, kept as it came: a secrets provider (secrets/v1), the
+// configuration of a PostgreSQL store (store/v1), a service component or a rule template (bsm/v1), the configuration of
+// the web UI (web/v1), or a saved search (searches/v1).
 type Provider struct {
 	Meta  `pb:"1"`
 	Kind  string          `pb:"2"` // as its file says: Env, PostgresConfig
@@ -19,8 +20,12 @@ type Provider struct {
 	Extra tagproto.Extra
 }
 
-// providerKinds are the kinds of providers that are known.
-var providerKinds = []string{"Env", "VaultProvider", "CyberArkConjurProvider", "PostgresConfig"}
+// providerKinds are the kinds of providers that are known: SecretKinds first.
+var (
+	SecretKinds   = []string{"Env", "VaultProvider", "CyberArkConjurProvider"}
+	providerKinds = append(slices.Clone(SecretKinds), "PostgresConfig", "ServiceComponent", "RuleTemplate",
+		"GlobalConfig", "Search")
+)
 
 // Validate returns what is wrong with the provider.
 func (p *Provider) Validate() error {

@@ -113,15 +113,21 @@ var places = map[string]place{
 	"core/v2.TessenConfig":              {path: "core/v2/tessen", name: func(*Resource) string { return "" }},
 	"core/v2.User":                      {path: "core/v2/users", name: specName("username")},
 	"core/v3.EntityConfig":              {path: "core/v3/entity-configs", scoped: true},
+	"authentication/v2.ad":              {path: "enterprise/authentication/v2/authproviders"},
+	"authentication/v2.ldap":            {path: "enterprise/authentication/v2/authproviders"},
 	"authentication/v2.oidc":            {path: "enterprise/authentication/v2/authproviders"},
+	"bsm/v1.RuleTemplate":               {path: "enterprise/bsm/v1/rule-templates", scoped: true},
+	"bsm/v1.ServiceComponent":           {path: "enterprise/bsm/v1/service-components", scoped: true},
 	"federation/v1.Cluster":             {path: "enterprise/federation/v1/clusters"},
 	"federation/v1.EtcdReplicator":      {path: "enterprise/federation/v1/etcd-replicators"},
 	"pipeline/v1.TCPStreamHandler":      {path: "enterprise/pipeline/v1/tcp-stream-handlers", scoped: true},
+	"searches/v1.Search":                {path: "enterprise/searches/v1/search", scoped: true},
 	"secrets/v1.Env":                    {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.VaultProvider":          {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.CyberArkConjurProvider": {path: "enterprise/secrets/v1/providers"},
 	"secrets/v1.Secret":                 {path: "enterprise/secrets/v1/secrets", scoped: true},
 	"store/v1.PostgresConfig":           {path: "enterprise/store/v1/provider"},
+	"web/v1.GlobalConfig":               {path: "enterprise/web/v1/config"},
 }
 
 func text(v any) string {

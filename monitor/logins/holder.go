@@ -1,10 +1,12 @@
 package logins
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"slices"
 
 	"corbel.dev/corbel/monitor"
 )
@@ -41,17 +43,21 @@ const typeOIDC = "oidc"
 
 func named(who monitor.Caller, by *monitor.AuthProvider, until int64) *holder {
 	return &holder{Caller: who, secret: by.Naming(), until: until,
-		provider: provider{ID: by.Name, Type: typeOIDC, UserID: who.User}}
+		provider: provider{ID: by.Name, Type: cmp.Or(by.Directory, typeOIDC), UserID: who.User}}
 }
 
 // holder is whose the session of a token is; nil is nobody's. Claims that were not signed by us must not come here.
 func (l *Logins) holder(c *claims) *holder {
-	if c.Provider != nil && c.Provider.Type == typeOIDC {
-		item := l.cfg.Resources.View().Get("authproviders", "", c.Provider.ID)
+	if p := c.Provider; p != nil && (p.Type == typeOIDC || slices.Contains(monitor.Directories, p.Type)) {
+		item := l.cfg.Resources.View().Get("authproviders", "", p.ID)
 		if item == nil || c.Until == 0 || l.stored(c.Subject) {
 			return nil
 		}
-		return named(monitor.Caller{User: c.Subject, Groups: c.Groups}, item.Object().(*monitor.AuthProvider), c.Until)
+		by := item.Object().(*monitor.AuthProvider)
+		if cmp.Or(by.Directory, typeOIDC) != p.Type {
+			return nil
+		}
+		return named(monitor.Caller{User: c.Subject, Groups: c.Groups}, by, c.Until)
 	}
 	if u := l.user(c.Subject); u != nil {
 		return ofUser(u)

@@ -92,13 +92,18 @@ const prelude = `(function(global, limit) {
 			freeze(d.value); freeze(d.get); freeze(d.set);
 		});
 	};
+	var eventOf = function(o) {
+		name(o, event);
+		if (o.check) name(o.check, named);
+		if (o.entity) name(o.entity, named);
+	};
+	var isArray = Array.isArray;
 	return {
 		prepare: function(name_, text) {
 			var o = parse(text);
-			if (name_ !== "event") { name(o, named); return o; }
-			name(o, event);
-			if (o.check) name(o.check, named);
-			if (o.entity) name(o.entity, named);
+			if (isArray(o)) { for (var i = 0; i < o.length; i++) eventOf(o[i]); }
+			else if (name_ === "event") eventOf(o);
+			else if (name_ === "entity") name(o, named);
 			return o;
 		},
 		write: JSON.stringify,

@@ -49,7 +49,8 @@ var (
 // Var is a global variable that a program gets.
 type Var struct {
 	Name string
-	JSON []byte // of an object of the plane (an event, an entity); nil is Text
+	// JSON of an object of the plane (event, entity), of a list of events, or of anything else; nil is Text.
+	JSON []byte
 	Text string
 }
 

@@ -65,7 +65,9 @@ func New(cfg Config) *SSO { return &SSO{cfg: cfg, keys: jwks.New(cfg.Now)} }
 // Names are those of the providers, in order.
 func (s *SSO) Names() (out []string) {
 	s.cfg.Resources.View().List("authproviders", "", "", "", func(i *objects.Item) bool {
-		out = append(out, i.Name)
+		if i.Object().(*monitor.AuthProvider).Directory == "" {
+			out = append(out, i.Name)
+		}
 		return true
 	})
 	return out
@@ -83,11 +85,12 @@ func (s *SSO) provider(name string) (*monitor.AuthProvider, error) {
 			return nil, errkind.Errorf(errkind.Invalid, "provider: name one of %s", strings.Join(names, ", "))
 		}
 	}
-	item := s.cfg.Resources.View().Get("authproviders", "", name)
-	if item == nil {
-		return nil, errkind.Errorf(errkind.NotFound, "provider: there is no authentication provider %q of type oidc", name)
+	if item := s.cfg.Resources.View().Get("authproviders", "", name); item != nil {
+		if p := item.Object().(*monitor.AuthProvider); p.Directory == "" {
+			return p, nil
+		}
 	}
-	return item.Object().(*monitor.AuthProvider), nil
+	return nil, errkind.Errorf(errkind.NotFound, "provider: there is no authentication provider %q of type oidc", name)
 }
 
 func clientOf(p *monitor.AuthProvider) *oidc.Client {

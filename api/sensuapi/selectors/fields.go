@@ -84,7 +84,9 @@ var Fields = map[string]fieldSet{
 	}),
 	"tcp-stream-handlers": named("tcp_stream_handler", nil),
 	"authproviders":       named("authprovider", nil),
-	"etcd-replicators":    named("etcd_replicator", nil), "clusters": named("cluster", nil),
+	"config":              named("global_config", nil), "search": named("search", nil),
+	"rule-templates": named("rule_template", nil), "service-components": named("service_component", nil),
+	"etcd-replicators": named("etcd_replicator", nil), "clusters": named("cluster", nil),
 	"provider": named("provider", nil), "providers": named("provider", nil),
 	"secrets": named("secret", fieldSet{"provider": field(func(o *monitor.SecretSource) string { return o.Provider })}),
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"corbel.dev/corbel/api/sensuapi/envelope"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
@@ -211,5 +212,5 @@ func (q entities) state(item *objects.Item) (any, error) {
 	if state == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "nothing is known of entity %q yet", item.Name)
 	}
-	return wrap(q.kind, state)
+	return envelope.Wrap(&q.kind.Type, state)
 }

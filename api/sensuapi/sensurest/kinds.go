@@ -3,8 +3,9 @@ package sensurest
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"net/http"
 
+	"corbel.dev/corbel/api/sensuapi/envelope"
 	"corbel.dev/corbel/api/sensuapi/selectors"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
@@ -70,12 +71,36 @@ func makeKinds() (out []*kind) {
 			k.admit = admitAuthProvider
 		case "checks":
 			k.serve = by(checks.one)
+		case "search":
+			k.resource = "searches"
+		case "rule-templates":
+			k.serve = (*request).builtin
 		case "namespaces":
 			k.serve = by(scopes.one)
 		}
 		out = append(out, k)
 	}
 	return out
+}
+
+// builtin answers with an object that nobody stored, where there is one of that name.
+func (q *request) builtin() error {
+	if q.cfg.Documents == nil || q.r.Method != http.MethodGet || q.name == "" || len(q.rest) > 0 ||
+		q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name) != nil {
+		return errCommon
+	}
+	o := q.cfg.Documents.Builtin(q.kind.Name, q.name)
+	if o == nil {
+		return errCommon
+	}
+	if err := q.may("get", q.kind.resource, q.namespace, q.name); err != nil {
+		return err
+	}
+	v, err := q.view(o)
+	if err != nil {
+		return err
+	}
+	return q.answer(http.StatusOK, v)
 }
 
 // admitProvider keeps a token that came back as it was shown.
@@ -110,66 +135,7 @@ func (q *request) view(o monitor.Object) (any, error) {
 	if !q.kind.wrapped() {
 		return v, nil
 	}
-	return wrap(q.kind, v)
-}
-
-// envelope is a wrapped object.
-type envelope struct {
-	Type       string                     `json:"type"`
-	APIVersion string                     `json:"api_version"`
-	Metadata   json.RawMessage            `json:"metadata"`
-	Spec       map[string]json.RawMessage `json:"spec"`
-}
-
-func wrap(k *kind, o any) (*envelope, error) {
-	b, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	out := &envelope{Type: k.Kind, APIVersion: k.APIVersion}
-	if p, ok := o.(*monitor.Provider); ok {
-		out.Type = p.Kind
-	}
-	if err := json.Unmarshal(b, &out.Spec); err != nil {
-		return nil, err
-	}
-	out.Metadata = out.Spec["metadata"]
-	delete(out.Spec, "metadata")
-	return out, nil
-}
-
-// unwrap reads a wrapped object into o, and returns it as it would stand unwrapped.
-func unwrap(k *kind, b []byte, o monitor.Object) (spec []byte, err error) {
-	var in envelope
-	if err := json.Unmarshal(b, &in); err != nil {
-		return nil, err
-	}
-	p, provider := o.(*monitor.Provider)
-	switch {
-	case in.Type == "":
-		return nil, errors.New("type is missing: the body has type, api_version, metadata and spec")
-	case in.Type != k.Kind && !provider:
-		return nil, fmt.Errorf("type %q is not %q", in.Type, k.Kind)
-	case in.APIVersion != k.APIVersion:
-		return nil, fmt.Errorf("api_version %q is not %q", in.APIVersion, k.APIVersion)
-	case in.Spec == nil:
-		in.Spec = map[string]json.RawMessage{}
-	}
-	delete(in.Spec, "metadata")
-	if len(in.Metadata) > 0 {
-		in.Spec["metadata"] = in.Metadata
-	}
-	whole, err := json.Marshal(in.Spec)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(whole, o); err != nil {
-		return nil, err
-	}
-	if provider {
-		p.Kind = in.Type
-	}
-	return whole, nil
+	return envelope.Wrap(&q.kind.Type, v)
 }
 
 // read decodes a body into an object of the request's kind.
@@ -180,7 +146,7 @@ func (q *request) read(b []byte) (monitor.Object, error) {
 	o := q.kind.New()
 	if q.kind.wrapped() {
 		var err error
-		if b, err = unwrap(q.kind, b, o); err != nil {
+		if b, err = envelope.Unwrap(&q.kind.Type, b, o); err != nil {
 			return o, err
 		}
 	} else if err := json.Unmarshal(b, o); err != nil {

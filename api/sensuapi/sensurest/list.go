@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi/envelope"
 	"corbel.dev/corbel/api/sensuapi/selectors"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
@@ -142,7 +143,7 @@ func (q lists) walkTogether(c *choice, where func(*objects.Item) bool, yield fun
 				continue
 			}
 			if q.kind.wrapped() {
-				v, err = wrap(q.kind, v)
+				v, err = envelope.Wrap(&q.kind.Type, v)
 			}
 			if !yield(entry{placeOf(items[i]), v}, err) {
 				return false

@@ -60,6 +60,9 @@ var samples = []struct {
 		`"metadata":{"name":"house"},"spec":{"server":"https://id.example","client_id":"corbel","client_secret":"s3cret",` +
 		`"redirect_uri":"https://sensu.example:8080/api/enterprise/authentication/v2/oidc/callback","username_claim":` +
 		`"email","additional_scopes":["groups"],"disable_offline_access":false}}`, nil},
+	{"/enterprise/authentication/v2/authproviders", "dir", `{"type":"ldap","api_version":"authentication/v2","metadata":{` +
+		`"name":"dir"},"spec":{"groups_prefix":"ldap","servers":[{"host":"h","binding":{"user_dn":"cn=r","password":` +
+		`"s3cret"},"group_search":{"base_dn":"dc=x"},"user_search":{"base_dn":"dc=x"}}]}}`, nil},
 	{"/enterprise/federation/v1/etcd-replicators", "er", `{"type":"EtcdReplicator","api_version":"federation/v1",` +
 		`"metadata":{"name":"er"},"spec":{"url":"https://other:8080","api_key_file":"/k","insecure":false,` +
 		`"api_version":"core/v2","resource":"ClusterRole","replication_interval_seconds":30}}`, nil},
@@ -68,6 +71,18 @@ var samples = []struct {
 		`"max_connections":5,"min_reconnect_delay":"10ms","max_reconnect_delay":"10s"}}`, nil},
 	{"/enterprise/federation/v1/clusters", "cl", `{"type":"Cluster","api_version":"federation/v1","metadata":{` +
 		`"name":"cl"},"spec":{"api_urls":["https://other:8080"]}}`, nil},
+	{"/enterprise/bsm/v1/namespaces/default/rule-templates", "rt", `{"type":"RuleTemplate","api_version":"bsm/v1",` +
+		`"metadata":{"name":"rt","namespace":"default"},"spec":{"description":"d","arguments":{"required":["n"],` +
+		`"properties":{"n":{"type":"number"}}},"eval":"return event;"}}`, nil},
+	{"/enterprise/bsm/v1/namespaces/default/service-components", "sc", `{"type":"ServiceComponent","api_version":` +
+		`"bsm/v1","metadata":{"name":"sc","namespace":"default"},"spec":{"services":["shop"],"interval":60,"query":[{` +
+		`"type":"fieldSelector","value":"web in event.check.subscriptions"}],"rules":[{"template":"aggregate","name":` +
+		`"r"}]}}`, nil},
+	{"/enterprise/web/v1/config", "ui", `{"type":"GlobalConfig","api_version":"web/v1","metadata":{"name":"ui"},` +
+		`"spec":{"signin_message":"hello","always_show_local_cluster":false}}`, nil},
+	{"/enterprise/searches/v1/namespaces/default/search", "mine", `{"type":"Search","api_version":"searches/v1",` +
+		`"metadata":{"name":"mine","namespace":"default"},"spec":{"resource":"core.v2/Event","parameters":[` +
+		`"silenced:false","status:failing"]}}`, nil},
 	{"/enterprise/secrets/v1/providers", "env",
 		`{"type":"Env","api_version":"secrets/v1","metadata":{"name":"env"},"spec":{}}`, nil},
 	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1",` +
@@ -181,7 +196,7 @@ func TestWrongBodies(t *testing.T) {
 	}
 	for _, path := range []string{"/api/core/v2/things", "/api/core/v9/checks", "/api", "/api/", "/nothing",
 		"/api/enterprise/federation/v1/things", "/api/enterprise/licensing/v2/license",
-		"/api/enterprise/bsm/v1/namespaces/default/rule-templates", "/graphql", "/api/core/v2/namespaces/default/users",
+		"/api/enterprise/bsm/v1/namespaces/default/things", "/graphql", "/api/core/v2/namespaces/default/users",
 		"/api/core/v2/checks/c1", ns + "/checks//c1", ns + "/checks/..", ns + "/checks/a%00b"} {
 		a := g.do("GET", path, "")
 		if _, code := a.error(t); a.code != 404 || code != codeNotFound || !strings.HasPrefix(a.header.Get("Content-Type"),

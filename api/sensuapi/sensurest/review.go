@@ -58,6 +58,15 @@ func (q *request) review(o monitor.Object) error {
 			}
 		}
 	}
+	if q.cfg.Documents != nil {
+		warnings, err := q.cfg.Documents.Review(q.r.Context(), q.kind.Name, o)
+		if err != nil {
+			return err
+		}
+		for _, text := range warnings {
+			q.warn(text)
+		}
+	}
 	for _, text := range review.Missing(o, existing{q.cfg.Resources.View().State}) {
 		q.warn(text)
 	}

@@ -48,6 +48,14 @@ type Events interface {
 	Delete(ctx context.Context, namespace, entity, check string) (bool, error)
 }
 
+// Documents knows what objects say that are kept as they came.
+type Documents interface {
+	// Review says what is wrong with one (kind Invalid), and what whoever wrote it should know.
+	Review(ctx context.Context, typ string, o monitor.Object) (warnings []string, err error)
+	// Builtin is one that is there without having been stored; nil is none.
+	Builtin(typ, name string) *monitor.Provider
+}
+
 // Config is what an API is made of. Zero limits are the contract's.
 type Config struct {
 	Resources *resources.Resources
@@ -69,6 +77,13 @@ type Config struct {
 	// Compiles reads a program of a filter, or with body of a mutator, without running it; an error of kind Invalid says
 	// what is wrong with it. nil takes any.
 	Compiles func(ctx context.Context, source string, body bool) error
+	// Directory knows passwords that no user here has, and by which provider; nil knows none. Errors of kind Denied are
+	// wrong names and passwords.
+	Directory interface {
+		Login(ctx context.Context, name, password string) (monitor.Caller, *monitor.AuthProvider, error)
+	}
+	// Documents knows objects that are kept as they came; nil takes any.
+	Documents Documents
 	// Cluster describes the servers.
 	Cluster func() sensuapi.Cluster
 	Now     func() time.Time

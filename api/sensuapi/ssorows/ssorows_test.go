@@ -342,7 +342,7 @@ func TestProviders(t *testing.T) {
 		"additional_scopes": []string{"a b"}, "ca_cert": "x", "groups_claim": 5, "username_prefix": []string{}} {
 		g.refuses(g.provider(map[string]any{field: value}), field)
 	}
-	g.refuses(strings.Replace(g.provider(nil), `"oidc"`, `"ldap"`, 1), `type \"ldap\"`)
+	g.refuses(strings.Replace(g.provider(nil), `"oidc"`, `"saml"`, 1), `type \"saml\"`)
 	if status, text, _ := g.ask("Key "+adminKey, "DELETE", house, ""); status != 204 {
 		t.Fatalf("the provider is deleted: %d %s", status, text)
 	}

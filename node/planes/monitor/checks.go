@@ -2,20 +2,22 @@ package monitorplane
 
 import (
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/monitor/business"
 	"corbel.dev/corbel/monitor/roundrobin"
 	"corbel.dev/corbel/monitor/scheduler"
 )
 
-// Checks has agents run checks.
+// Checks has agents run checks, and evaluates what services are made of.
 type Checks struct {
 	Scheduler  *scheduler.Scheduler
 	roundRobin *roundrobin.RoundRobin
+	services   *business.Services
 }
 
 // newChecks makes it. It is for before the first session.
 func newChecks(m *Plane) *Checks {
 	d, raft := m.d, m.Group.Raft
-	c := &Checks{}
+	c := &Checks{services: newServices(m)}
 	c.roundRobin = roundrobin.New(roundrobin.Config{
 		Self: d.ID, Servers: m.Group.roundServers, Leads: raft.LeaseHeld, Leader: raft.Leader, Changes: raft.LeaderChanges,
 		Call: d.RPC.Call, Hub: m.hub, Clock: d.Clock, Log: d.Log,
@@ -44,6 +46,7 @@ func (c *Checks) meter(stat gauge) {
 		func() float64 { return float64(c.Scheduler.Stats().Requests) })
 	stat("check_requests_failed", "Proxy requests that could not be made.",
 		func() float64 { return float64(c.Scheduler.Stats().Failed) })
+	c.meterServices(stat)
 	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.",
 		func() float64 { return float64(c.roundRobin.Stats().Dealt) })
 	stat("round_robin_passed", "Agents that were passed over, since they had gone.",

@@ -135,6 +135,7 @@ func (m *Plane) parts() []life.Part {
 		{Name: "janitor", Run: m.Events.janitor.Run},
 		{Name: "roundrobin", Run: m.Checks.roundRobin.Run},
 		{Name: "scheduler", Run: m.Checks.Scheduler.Run},
+		{Name: "business services", Run: m.Checks.services.Run},
 		{Name: "seed", Run: m.Group.seed},
 		{Name: "replicators", Run: m.replicators.Run},
 		{Name: "what is over", Run: func(ctx context.Context) error {

@@ -52,7 +52,8 @@ func (m *Plane) rest() (http.Handler, error) {
 		Compiles: func(ctx context.Context, source string, body bool) error {
 			return compiles(ctx, m.d.Scripts, source, body)
 		},
-		History: m.Events.history(), Fates: m.fates, Now: m.d.Clock.Now, Log: m.d.Log,
+		Documents: m.Checks.services,
+		History:   m.Events.history(), Fates: m.fates, Now: m.d.Clock.Now, Log: m.d.Log,
 		MaxBodyBytes: int64(cfg.RequestMax), MaxRequestTime: cfg.WriteTime,
 		SilenceTime: cfg.SilenceTime, SilenceMost: cfg.SilenceMost,
 	}), nil
