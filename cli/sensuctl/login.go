@@ -48,7 +48,36 @@ func (s *Ctl) browse(_ *command.Env, c *cobra.Command) {
 		defer stop()
 		return a.run(ctx, s, p)
 	}
-	command.Group(c, sub)
+	command.Group(c, sub, s.byPassword("ldap", "an LDAP directory"), s.byPassword("ad", "Active Directory"))
+}
+
+// byPassword is a login by a directory: the backend finds out which one knows the person.
+func (s *Ctl) byPassword(use, by string) *cobra.Command {
+	var address, user, password string
+	c := &cobra.Command{Use: use, Short: "Log in by the password of " + by, Args: command.Between(0, 0, "flags only")}
+	c.Flags().StringVar(&address, "url", "", "the backend's URL")
+	c.Flags().StringVar(&user, "username", "", "username")
+	c.Flags().StringVar(&password, "password", "", "password; else it is asked for")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		p, err := s.load()
+		if err != nil {
+			return err
+		}
+		p.URL, p.Format = cmp.Or(address, p.URL, "http://localhost:8080"), cmp.Or(p.Format, "tabular")
+		if p.User = cmp.Or(user, p.User); p.User == "" {
+			return command.Usagef("--username is needed")
+		}
+		if password == "" {
+			if password, err = s.env.Hidden("Password: "); err != nil {
+				return err
+			}
+		}
+		if err := s.login(c.Context(), p, password); err != nil {
+			return err
+		}
+		return s.env.Printf("You have been logged in at %s\n", p.URL)
+	}
+	return c
 }
 
 func (a *atProvider) run(ctx context.Context, s *Ctl, p *profile) error {

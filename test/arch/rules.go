@@ -83,8 +83,9 @@ var doors = []struct {
 	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database",
 		"usage/counterstate/pgblobs"},
 		"the PostgreSQL backends, and the engine that makes its roles"},
-	{"github.com/go-ldap/ldap", []string{"secrets/directory", "secrets/auth/ldap", "secrets/engine/ldapsecrets"},
-		"directories are reached in one place, and asked by who logs in and who changes passwords"},
+	{"github.com/go-ldap/ldap", []string{"secrets/directory", "secrets/auth/ldap", "secrets/engine/ldapsecrets",
+		"monitor/ldaplogin"},
+		"directories are reached in one place of a plane, and asked by who logs in and who changes passwords"},
 	{"github.com/go-sql-driver/mysql", []string{"secrets/engine/database"}, "the engine that makes its users"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"},
@@ -136,7 +137,7 @@ var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgsto
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest",
 	"usage/remote/remotetest", "usage/counterstate/blobstest", "kit/redistest", "k8s/kubetest",
-	"secrets/directory/slapdtest"}
+	"kit/slapdtest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}

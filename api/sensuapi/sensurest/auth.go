@@ -51,28 +51,32 @@ func (a *API) caller(r *http.Request, check func(string) (monitor.Caller, error)
 	return monitor.Caller{}, errkind.New(errkind.Denied, "the scheme of Authorization is neither Bearer nor Key")
 }
 
-// password finds out who asks by name and password, and answers when it is nobody.
-func (a *API) password(w http.ResponseWriter, r *http.Request) (who monitor.Caller, ok bool) {
+// password finds out who asks by name and password, and by which provider; nil is this cluster's own users. It answers
+// when it is nobody.
+func (a *API) password(w http.ResponseWriter, r *http.Request) (who monitor.Caller, by *monitor.AuthProvider, ok bool) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		(&request{API: a, w: w, r: r}).fail((&request{w: w, r: r}).notAllowed("GET"))
-		return who, false
+		return who, nil, false
 	}
 	name, password, ok := r.BasicAuth()
 	if !ok {
 		unauthorized(w)
-		return who, false
+		return who, nil, false
 	}
 	who, err := a.cfg.Users.Login(r.Context(), from(r), name, password)
+	if errors.Is(err, users.ErrWrong) && a.cfg.Directory != nil {
+		who, by, err = a.cfg.Directory.Login(r.Context(), name, password)
+	}
 	switch {
 	case err == nil:
-		return who, true
-	case errors.Is(err, users.ErrWrong):
+		return who, by, true
+	case errkind.Is(err, errkind.Denied):
 		a.cfg.Log.Warn("wrong credentials", "user", name, "from", r.RemoteAddr)
 		unauthorized(w)
 	default: // a storm: this one may come again
 		(&request{API: a, w: w, r: r}).fail(err)
 	}
-	return who, false
+	return who, nil, false
 }
 
 // from is whose turn it is in the queue of password checks.
@@ -98,17 +102,23 @@ func issuer(r *http.Request) string {
 
 // login answers GET /auth.
 func (a *API) login(w http.ResponseWriter, r *http.Request) {
-	who, ok := a.password(w, r)
+	who, by, ok := a.password(w, r)
 	if !ok {
 		return
 	}
-	tokens, err := a.cfg.Logins.Issue(r.Context(), who, issuer(r))
+	var tokens logins.Tokens
+	var err error
+	if by != nil {
+		tokens, err = a.cfg.Logins.IssueNamed(r.Context(), who, by, issuer(r))
+	} else {
+		tokens, err = a.cfg.Logins.Issue(r.Context(), who, issuer(r))
+	}
 	a.tokens(w, r, tokens, err)
 }
 
 // testLogin answers GET /auth/test.
 func (a *API) testLogin(w http.ResponseWriter, r *http.Request) {
-	if _, ok := a.password(w, r); ok {
+	if _, _, ok := a.password(w, r); ok {
 		w.WriteHeader(http.StatusOK)
 	}
 }

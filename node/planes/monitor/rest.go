@@ -13,6 +13,9 @@ import (
 	"corbel.dev/corbel/api/sensuapi/ssorows"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/business"
+	"corbel.dev/corbel/monitor/ldaplogin"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/monitor/sso"
@@ -44,6 +47,7 @@ func (m *Plane) rest() (http.Handler, error) {
 		return nil, err
 	}
 	m.Web.logins, m.Web.users = l, m.users
+	m.Web.people = ldaplogin.New(ldaplogin.Config{Resources: m.Group.Resources, Log: m.d.Log})
 	m.Web.sso = sso.New(sso.Config{Resources: m.Group.Resources, Logins: l, Now: m.d.Clock.Now})
 	cfg := &m.d.Cfg.Monitor
 	return sensurest.New(sensurest.Config{
@@ -52,11 +56,25 @@ func (m *Plane) rest() (http.Handler, error) {
 		Compiles: func(ctx context.Context, source string, body bool) error {
 			return compiles(ctx, m.d.Scripts, source, body)
 		},
-		Documents: m.Checks.services,
-		History:   m.Events.history(), Fates: m.fates, Now: m.d.Clock.Now, Log: m.d.Log,
+		Documents: documents{m.Checks.services, m.Web.people}, Directory: m.Web.people,
+		History: m.Events.history(), Fates: m.fates, Now: m.d.Clock.Now, Log: m.d.Log,
 		MaxBodyBytes: int64(cfg.RequestMax), MaxRequestTime: cfg.WriteTime,
 		SilenceTime: cfg.SilenceTime, SilenceMost: cfg.SilenceMost,
 	}), nil
+}
+
+// documents are those who know what objects say that are kept as they came.
+type documents struct {
+	*business.Services
+	people *ldaplogin.Directories
+}
+
+// Review implements sensurest.Documents.
+func (x documents) Review(ctx context.Context, typ string, o monitor.Object) ([]string, error) {
+	if typ == "authproviders" {
+		return x.people.Review(ctx, typ, o)
+	}
+	return x.Services.Review(ctx, typ, o)
 }
 
 // openLogins reads the keys that sign access tokens, where the configuration names any.

@@ -2,10 +2,13 @@ package monitorplane
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/ldaplogin"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/sso"
 	"corbel.dev/corbel/monitor/users"
@@ -17,11 +20,19 @@ type Web struct {
 	logins *logins.Logins
 	users  *users.Users
 	sso    *sso.SSO
+	people *ldaplogin.Directories
 }
 
 // Login begins a session of a user by a password. from is whose turn it is in the queue of password checks.
 func (w *Web) Login(ctx context.Context, from, user, password string) (session string, err error) {
 	who, err := w.users.Login(ctx, from, user, password)
+	if errors.Is(err, users.ErrWrong) {
+		var by *monitor.AuthProvider
+		if who, by, err = w.people.Login(ctx, user, password); err == nil {
+			t, err := w.logins.IssueNamed(ctx, who, by, "")
+			return t.Access, err
+		}
+	}
 	if err != nil {
 		return "", err
 	}

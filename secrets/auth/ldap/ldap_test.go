@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/slapdtest"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
-	"corbel.dev/corbel/secrets/directory/slapdtest"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/enginetest"
 )

@@ -15,8 +15,8 @@ import (
 	client "github.com/go-ldap/ldap/v3"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/slapdtest"
 	"corbel.dev/corbel/secrets"
-	"corbel.dev/corbel/secrets/directory/slapdtest"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/elsewhere"
 	"corbel.dev/corbel/secrets/engine/enginetest"
