@@ -40,6 +40,12 @@ tls { disabled = true }
 acl { enabled = true, default_policy = "deny", tokens { initial_management = %q, agent = %q } }
 %s
 `, name, filepath.Join(r.dir, name), r.port("s1 gossip"), meshRoot, meshRoot, extra)
+	r.runs(kind, name, config)
+}
+
+// runs starts a server or an agent by a file.
+func (r *meshRig) runs(kind, name, config string) {
+	r.Helper()
 	path := filepath.Join(r.dir, name+".hcl")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		r.Fatal(err)
