@@ -34,6 +34,8 @@ type Maker struct {
 	// Imported is a service of a peer, as a State of its own, and the protocol of its proxies; ok tells that the peer
 	// exports it. nil: no peer exports anything.
 	Imported func(peer, service string) (st *statestore.State, protocol string, ok bool)
+	// ServerName is what the certificates of this cluster's servers show.
+	ServerName string
 	// DefaultAllow is what holds for those whom no intention speaks of.
 	DefaultAllow bool
 }

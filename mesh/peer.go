@@ -41,6 +41,8 @@ type Passages struct {
 	Datacenter string
 	Services   []Passage // in order
 	Onward     []Onward  `json:",omitempty"` // in order
+	// Servers are this cluster's servers, where peers come to them through mesh gateways.
+	Servers *Onward `json:",omitempty"`
 }
 
 // Passage is a service of this cluster.
@@ -284,5 +286,24 @@ func (m *Maker) Passages() *Passages {
 		}
 	}
 	slices.SortFunc(v.Services, func(a, b Passage) int { return cmp.Compare(a.Service, b.Service) })
+	v.Servers = m.servers()
 	return v
+}
+
+// ThroughGateways tells whether peers come to this cluster's servers through its mesh gateways.
+func (m *Maker) ThroughGateways() bool {
+	e := find[entry.MeshConfig](m, entry.Mesh, "mesh")
+	return e.Peering != nil && e.Peering.PeerThroughMeshGateways
+}
+
+// servers are the servers of this cluster as peers come to them, by the name that their certificates show; nil where
+// they do not come through gateways.
+func (m *Maker) servers() *Onward {
+	if m.ServerName == "" || !m.ThroughGateways() {
+		return nil
+	}
+	m.looksAt(catalog.ServerServiceName)
+	list := Collect("", m.withChecks(m.State.Instances(catalog.ServerServiceName)), Subset{}, false).List
+	return &Onward{Peer: "servers", Cluster: "server." + strings.ToLower(m.Datacenter) + ".peering." + m.TrustDomain,
+		Names: []string{strings.ToLower(m.ServerName)}, Endpoints: list}
 }

@@ -87,6 +87,25 @@ func TestWhatAPeerIsTold(t *testing.T) {
 	}
 }
 
+// TestServersThroughGateways: servers are let peers through to where the entry says so, and only then.
+func TestServersThroughGateways(t *testing.T) {
+	w := newWorld(t)
+	w.instance("n1", catalog.Service{ID: "consul", Name: "consul", Port: 8300, Address: "10.0.0.7",
+		Kind: catalog.KindTypical, Connect: catalog.Connect{Native: true}})
+	m := w.maker()
+	m.ServerName = "Server.dc1.consul"
+	if v := m.Passages(); v.Servers != nil {
+		t.Errorf("unasked: %+v", v.Servers)
+	}
+	w.entries(`{"Kind":"mesh","Peering":{"PeerThroughMeshGateways":true}}`)
+	m.State = w.st
+	v := m.Passages().Servers
+	if v == nil || !slices.Equal(v.Names, []string{"server.dc1.consul"}) || v.Cluster != "server.dc1.peering.td.consul" ||
+		len(v.Endpoints) != 1 || v.Endpoints[0].Address != "10.0.0.7" || v.Endpoints[0].Port != 8300 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestPassages(t *testing.T) {
 	w, m := farWorld(t, "passing")
 	w.entries(`{"Kind":"exported-services","Name":"default","Services":[{"Name":"Web","Consumers":[{"Peer":"east"},` +

@@ -43,6 +43,9 @@ func (p *Proxy) passages() {
 		o := &v.Onward[i]
 		want["peer "+o.Peer] = wanted{nil, v, func([]any) (*part, error) { return p.onward(o) }}
 	}
+	if o := v.Servers; o != nil {
+		want["the servers"] = wanted{nil, v, func([]any) (*part, error) { return p.onward(o) }}
+	}
 	p.gatewayParts("the gateway's token may not see it (it needs service:read)", want)
 	p.gatewayListeners(envoy.MeshGatewayListener, "mesh_gateway_local.default")
 }

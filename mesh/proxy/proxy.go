@@ -488,6 +488,20 @@ func without(a, b []string) []string {
 	return out
 }
 
+// refersToRoots tells whether a sidecar verifies somebody by this cluster's roots alone. One whose service is exported
+// to peers verifies callers by the peers' and these together, and services of peers by theirs.
+func (p *Proxy) refersToRoots() bool {
+	if len(p.service.Trusted) == 0 || p.anchors == nil {
+		return true
+	}
+	for i := range p.upstreams {
+		if b := p.upstreams[i].built; b != nil && len(targetsOf(b.from)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // collect puts the resources of all parts together.
 func (p *Proxy) collect() *mesh.Sets {
 	lists := make([][]*mesh.Resource, len(mesh.Every))
@@ -500,7 +514,9 @@ func (p *Proxy) collect() *mesh.Sets {
 	}
 	switch { // only what listeners and clusters refer to: nobody asks for the rest
 	case p.gateway == nil:
-		add(p.leaf, p.roots)
+		if add(p.leaf); p.refersToRoots() {
+			add(p.roots)
+		}
 	case p.reg.Kind == catalog.KindTerminatingGateway && len(p.gateway.parts) > 0:
 		add(p.roots)
 	}

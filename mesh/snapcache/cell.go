@@ -294,6 +294,7 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 // maker makes views of a State, and notes what they are made of.
 func (sc *Cache) maker(out *made, st *statestore.State, domain string) *mesh.Maker {
 	return &mesh.Maker{State: st, Datacenter: sc.cfg.Datacenter, TrustDomain: domain, DefaultAllow: sc.cfg.DefaultAllow,
+		ServerName: sc.cfg.ServerName,
 		Get: func(kind, name string) entry.Entry {
 			out.add(input{inputEntry, entry.Key(kind, name)})
 			return sc.entries.get(st, kind, name)

@@ -42,6 +42,7 @@ type Config struct {
 	Catalog    Catalog
 	Access     Access // nil: everybody may follow everything
 	Datacenter string // "dc1"
+	ServerName string // what the servers' certificates show, for those of peers that come through gateways
 	// Imported finds services of peers, as mesh.Maker has it; nil: there are none.
 	Imported func(st *statestore.State, peer, service string) (imported *statestore.State, protocol string, ok bool)
 	// DefaultAllow is what holds for those whom no intention speaks of.

@@ -61,6 +61,8 @@ type Leader interface {
 type Mesh interface {
 	// Domain is its trust domain, "" before it has one.
 	Domain(st *statestore.State) string
+	// Gateways are the addresses of its mesh gateways; through tells that peers come to the servers by them.
+	Gateways(st *statestore.State) (addresses []string, through bool)
 	// Trust is what a peer is told of it, nil while there is nothing to tell.
 	Trust(st *statestore.State, peer string) *peered.Trust
 }
@@ -157,6 +159,9 @@ func (m *Manager) GenerateToken(ctx context.Context, in peering.TokenRequest) (s
 	if token.CA, err = m.cfg.Roots(); err != nil {
 		return "", err
 	}
+	if err := throughGateways(m, &token); err != nil {
+		return "", err
+	}
 	if p.Accept == nil {
 		p.Accept = &peering.Accept{}
 	}
@@ -165,6 +170,26 @@ func (m *Manager) GenerateToken(ctx context.Context, in peering.TokenRequest) (s
 		p.Meta = in.Meta
 	}
 	return token.Encode(), m.put(ctx, p)
+}
+
+// throughGateways has a token lead to this cluster's mesh gateways, where peers are to come through those.
+func throughGateways(m *Manager, token *peering.Token) error {
+	if m.cfg.Mesh == nil || len(token.Manual) > 0 {
+		return nil
+	}
+	addresses, through := m.cfg.Mesh.Gateways(m.cfg.Catalog.State())
+	switch {
+	case !through:
+		return nil
+	case len(token.CA) == 0:
+		return errkind.New(errkind.Invalid, "Peering.PeerThroughMeshGateways: a gateway knows servers by the name that TLS "+
+			"asks for, and these have none on port 8300: set tls.internal_rpc")
+	case len(addresses) == 0:
+		return errkind.New(errkind.Invalid, "Peering.PeerThroughMeshGateways: no mesh gateway is registered: run one "+
+			"(corbel connect envoy --gateway mesh --register), or give ServerExternalAddresses")
+	}
+	token.Addresses = addresses
+	return nil
 }
 
 func check(name string, meta map[string]string) error {

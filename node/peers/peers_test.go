@@ -119,6 +119,8 @@ type ownMesh struct{ c *cluster }
 
 func (m ownMesh) Domain(*statestore.State) string { return m.c.name + ".consul" }
 
+func (m ownMesh) Gateways(*statestore.State) ([]string, bool) { return nil, false }
+
 func (m ownMesh) Trust(_ *statestore.State, peer string) *peered.Trust {
 	return &peered.Trust{Domain: m.Domain(nil), Datacenter: m.c.name, As: peer, Roots: m.c.roots()}
 }

@@ -1,6 +1,9 @@
 package meshplane
 
 import (
+	"net"
+	"strconv"
+
 	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/statestore"
@@ -27,6 +30,18 @@ func (Own) Domain(st *statestore.State) string {
 		return ""
 	}
 	return domain
+}
+
+// Gateways implements peers.Mesh.
+func (o Own) Gateways(st *statestore.State) (addresses []string, through bool) {
+	m := views.Maker{State: st, Datacenter: o.Datacenter}
+	if !m.ThroughGateways() {
+		return nil, false
+	}
+	for _, e := range m.Gateways(true) {
+		addresses = append(addresses, net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))))
+	}
+	return addresses, true
 }
 
 // Trust implements peers.Mesh.

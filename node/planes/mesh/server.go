@@ -65,6 +65,7 @@ func NewServer(raft *raftgroup.Group, a Access) (*Server, error) {
 	s := &Server{b: b, raft: raft, CA: ca.New(reg, b.Clock.Now, first)}
 	s.Snapshots, err = snapcache.New(snapcache.Config{Catalog: reg, Access: a, Datacenter: b.Cfg.Node.Datacenter,
 		Imported:     imported,
+		ServerName:   base.ServerName(b.Cfg.Node.Datacenter, b.Cfg.DNS.Domain),
 		DefaultAllow: cmp.Or(b.Cfg.Connect.DefaultIntentionPolicy, b.Cfg.ACL.Policy()) == "allow",
 		Clock:        b.Clock, Logger: b.Log, Metrics: b.Metrics})
 	if err != nil {
