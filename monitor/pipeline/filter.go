@@ -123,7 +123,7 @@ func (f *filter) slow(ctx context.Context, p *Pipelines, i *item, s *expression.
 			var text []byte
 			if text, err = i.text(); err == nil {
 				var r script.Result
-				r, err = p.cfg.Scripts.Do(ctx, script.Task{Program: c.program, Library: lib,
+				r, err = p.cfg.Scripts.Do(ctx, script.Task{Program: c.program, Library: lib, Fetch: p.others(i.p.Namespace),
 					Vars: []script.Var{{Name: "event", JSON: text}}})
 				if err == nil {
 					c.breaker.fine()

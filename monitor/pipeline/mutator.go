@@ -105,7 +105,8 @@ func (m *mutator) evaluate(ctx context.Context, p *Pipelines, i *item) ([]byte, 
 		return nil, err
 	}
 	t := script.Task{Program: m.program, Library: lib, Limit: time.Duration(m.def.Timeout) * time.Second, After: true,
-		Vars: []script.Var{{Name: "event", JSON: text}}}
+		Fetch: p.others(i.p.Namespace),
+		Vars:  []script.Var{{Name: "event", JSON: text}}}
 	secrets, err := p.secrets(ctx, m.def.Namespace, m.def.Secrets)
 	if err != nil {
 		return nil, err

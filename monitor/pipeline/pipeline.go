@@ -58,6 +58,9 @@ type Config struct {
 	CommandTimeout time.Duration
 	// Took is told how long each handing over took; nil is nobody. It must not block.
 	Took func(time.Duration)
+	// Event finds an event for programs that ask for others than their own, errors of kind NotFound are none; nil finds
+	// none.
+	Event func(ctx context.Context, namespace, entity, check string) (*monitor.Event, error)
 	// Fates remembers what became of events; nil is nobody.
 	Fates *fates.Book
 }

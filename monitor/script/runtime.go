@@ -20,12 +20,38 @@ type runtime struct {
 	globals int           // that are there between runs
 	given   []string      // variables of this run
 	spoiled bool
+	events  others
+}
+
+// others are the events that the program of this run may ask for.
+type others struct {
+	may     bool
+	fetched map[string]string
+	asks    []string // what it asked for, and is not in fetched
+}
+
+// errAsks ends a program that asked for what is to be fetched first. It may be caught: asks tells of it all the same.
+var errAsks = errors.New("the event is fetched, and the program runs again")
+
+// event is the JSON of an event.
+func (o *others) event(entity, check string) (string, error) {
+	name := asked(entity, check)
+	text, ok := o.fetched[name]
+	switch {
+	case ok:
+		return text, nil
+	case !o.may:
+		return "", errors.New("other events cannot be asked for here")
+	case len(o.asks) <= maxAsks:
+		o.asks = append(o.asks, name)
+	}
+	return "", errAsks
 }
 
 // prelude takes from a new machine what makes memory in one step, gives objects the short names of
 // the contract (check.labels for check.metadata.labels; whether the event is an incident), and
 // freezes everything. It is a function of what is bound in Go.
-const prelude = `(function(global, limit) {
+const prelude = `(function(global, limit, fetch) {
 	"use strict";
 	["ArrayBuffer", "SharedArrayBuffer", "DataView", "Int8Array", "Uint8Array", "Uint8ClampedArray", "Int16Array", "Uint16Array", "Int32Array",
 	 "Uint32Array", "Float32Array", "Float64Array", "BigInt64Array", "BigUint64Array", "Proxy", "Reflect", "WeakRef", "FinalizationRegistry",
@@ -98,6 +124,29 @@ const prelude = `(function(global, limit) {
 		if (o.entity) name(o.entity, named);
 	};
 	var isArray = Array.isArray;
+	var other = function(entity, check) {
+		var text = fetch(String(entity), String(check));
+		if (text === "") return null;
+		var o = parse(text);
+		eventOf(o);
+		return o;
+	};
+	var sensu = {
+		FetchEvent: other,
+		EventStatus: function() {
+			var out = [];
+			for (var i = 0; i < arguments.length; i++) {
+				var one = arguments[i];
+				var e = typeof one === "object" ? other(one.entity, one.check) : other(global.event.entity.name, one);
+				if (e && e.check) out.push(e.check.status);
+			}
+			return out;
+		},
+		CheckDependencies: function() {
+			return sensu.EventStatus.apply(sensu, arguments).every(function(status) { return status === 0; });
+		},
+	};
+	global.sensu = sensu;
 	return {
 		prepare: function(name_, text) {
 			var o = parse(text);
@@ -130,16 +179,16 @@ func newRuntime(lib *ready) (*runtime, error) {
 		return nil, errkind.E(errkind.Internal, "the prelude of JavaScript", err)
 	}
 	f, _ := goja.AssertFunction(made)
+	r := &runtime{vm: vm}
 	out, err := f(goja.Undefined(), vm.GlobalObject(), vm.ToValue(func(n float64) {
 		if n > maxRepeat {
 			panic(vm.NewTypeError("more than %d elements in one step", maxRepeat))
 		}
-	}))
+	}), vm.ToValue(r.events.event))
 	if err != nil {
 		return nil, errkind.E(errkind.Internal, "the prelude of JavaScript", err)
 	}
 	tools := out.ToObject(vm)
-	r := &runtime{vm: vm}
 	r.prepare, _ = goja.AssertFunction(tools.Get("prepare"))
 	r.write, _ = goja.AssertFunction(tools.Get("write"))
 	freeze, _ := goja.AssertFunction(tools.Get("freeze"))
@@ -186,6 +235,7 @@ func (r *runtime) run(ctx context.Context, p *goja.Program, t Task) (out Result,
 	if limit <= 0 {
 		limit = Limit
 	}
+	r.events = others{may: t.mayAsk || t.Fetch != nil, fetched: t.fetched}
 	first, err := r.set(t.Vars)
 	if err != nil {
 		return out, err
@@ -202,6 +252,9 @@ func (r *runtime) run(ctx context.Context, p *goja.Program, t Task) (out Result,
 	if cut := w.stop(); cut != nil {
 		r.spoiled = true // its interrupt may still stand
 		return Result{}, cut
+	}
+	if asks := r.events.asks; len(asks) > 0 {
+		return Result{asks: asks}, nil
 	}
 	return out, err
 }

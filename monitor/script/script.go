@@ -20,7 +20,9 @@ package script
 import (
 	"context"
 	"errors"
+	"maps"
 	gort "runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +65,18 @@ type Result struct {
 	// the first variable in JSON, as the program left it, where Task.After asked for it and the result
 	// is Nil
 	After []byte
+
+	asks []string // what it asked for and was not fetched: the rest says nothing
 }
+
+// asked names an event that a program asks for.
+func asked(entity, check string) string { return entity + "\x00" + check }
+
+// Bounds of what one program may ask for.
+const (
+	maxAsks    = 32
+	maxFetched = 4 << 20 // bytes
+)
 
 // Task is a program to be run.
 type Task struct {
@@ -72,6 +85,13 @@ type Task struct {
 	Vars    []Var
 	Limit   time.Duration // 0 is Limit
 	After   bool
+	// Fetch finds the JSON of another event that the program asks for (sensu.FetchEvent); nil JSON is that there is none.
+	// It is called while the program does not run: that is run again with what was found, so it does nothing but compute.
+	// A nil Fetch finds nothing: asking throws.
+	Fetch func(ctx context.Context, entity, check string) ([]byte, error)
+
+	mayAsk  bool              // Fetch is there, in the process that runs the child
+	fetched map[string]string // by entity and check, as asked has them; an empty text is that there is none
 
 	check  bool   // compile only
 	begins func() // is told when all is ready and the program's own time begins; nil is nobody
@@ -155,6 +175,11 @@ func (e *Engine) Check(ctx context.Context, p *Program) error {
 func (e *Engine) Do(ctx context.Context, t Task) (Result, error) {
 	e.runs.Add(1)
 	out, err := e.run(ctx, t)
+	for size := 0; err == nil && len(out.asks) > 0; {
+		if size, err = t.fetch(ctx, out.asks, size); err == nil {
+			out, err = e.run(ctx, t)
+		}
+	}
 	switch {
 	case errors.Is(err, ErrTime), errors.Is(err, ErrMemory):
 		e.cut.Add(1)
@@ -162,6 +187,29 @@ func (e *Engine) Do(ctx context.Context, t Task) (Result, error) {
 		e.failed.Add(1)
 	}
 	return out, err
+}
+
+// fetch finds what a program asked for. size is of all that was found before, and with this.
+func (t *Task) fetch(ctx context.Context, asks []string, size int) (int, error) {
+	next := maps.Clone(t.fetched)
+	if next == nil {
+		next = map[string]string{}
+	}
+	for _, one := range asks {
+		entity, check, _ := strings.Cut(one, "\x00")
+		text, err := t.Fetch(ctx, entity, check)
+		if err != nil {
+			return size, errkind.E(errkind.Unavailable, "sensu.FetchEvent", err)
+		}
+		next[one] = string(text)
+		size += len(text)
+	}
+	if len(next) > maxAsks || size > maxFetched {
+		return size, errkind.Errorf(errkind.Invalid, "JavaScript: a program may ask for %d events and %d MiB of them",
+			maxAsks, maxFetched>>20)
+	}
+	t.fetched = next
+	return size, nil
 }
 
 func (e *Engine) run(ctx context.Context, t Task) (Result, error) {

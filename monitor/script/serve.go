@@ -112,7 +112,14 @@ func (s *server) decode(body []byte) (t Task, known bool, err error) {
 		known = known && t.Library != nil
 	}
 	t.Limit = time.Duration(r.Int())
-	t.After, t.check = r.Bool(), r.Bool()
+	t.After, t.check, t.mayAsk = r.Bool(), r.Bool(), r.Bool()
+	for range r.Count() {
+		if t.fetched == nil {
+			t.fetched = map[string]string{}
+		}
+		name := r.String()
+		t.fetched[name] = r.String()
+	}
 	for range r.Count() {
 		v := Var{Name: r.String()}
 		if r.Bool() {

@@ -57,6 +57,11 @@ func encodeTask(t *Task, knows func(id [32]byte) bool) []byte {
 	}
 	b = pack.Int(b, int64(t.limit()))
 	b = pack.Bool(pack.Bool(b, t.After), t.check)
+	b = pack.Bool(b, t.Fetch != nil)
+	b = pack.Uint(b, uint64(len(t.fetched)))
+	for name, text := range t.fetched {
+		b = pack.String(pack.String(b, name), text)
+	}
 	b = pack.Uint(b, uint64(len(t.Vars)))
 	for _, v := range t.Vars {
 		b = pack.Bool(pack.String(b, v.Name), v.JSON != nil)
@@ -85,7 +90,7 @@ func encodeAnswer(r Result, code uint64, err error) []byte {
 		return pack.String(pack.Uint(b, uint64(kind)), errText(err))
 	}
 	b = pack.Bool(pack.Bool(pack.Bool(b, r.Truth), r.Nil), r.IsText)
-	return pack.Bytes(pack.String(b, r.Text), r.After)
+	return pack.Strings(pack.Bytes(pack.String(b, r.Text), r.After), r.asks)
 }
 
 // maxErrorText bounds what a program can have others log.
@@ -121,5 +126,6 @@ func decodeAnswer(body []byte) (out Result, code uint64, err error) {
 	if after := r.Bytes(); len(after) > 0 {
 		out.After = append([]byte(nil), after...)
 	}
+	out.asks = r.Strings()
 	return out, code, r.Err()
 }

@@ -1,6 +1,7 @@
 package monitorplane
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -63,6 +64,9 @@ func newPipes(m *Plane, spent *costs) (_ *Pipes, err error) {
 			System: monitor.System{Hostname: d.Cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
 		Took:  func(took time.Duration) { duration.Observe(took); spent.handled(took) },
 		Fates: &x.fates,
+		Event: func(ctx context.Context, namespace, entity, check string) (*monitor.Event, error) {
+			return m.Events.Router.Get(ctx, namespace, entity, check)
+		},
 	})
 	openFates(d, &x.fates)
 	return x, err
