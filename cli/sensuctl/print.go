@@ -47,6 +47,9 @@ func (t *kind) wrap(raw []byte) (*wrapped, error) {
 	}
 	if spec, ok := m["spec"].(map[string]any); ok && t.API != "core/v2" { // it comes wrapped
 		w.Spec = spec
+		if own, ok := m["type"].(string); ok { // providers are of several
+			w.Type = own
+		}
 	}
 	return w, nil
 }

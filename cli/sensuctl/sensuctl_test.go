@@ -222,3 +222,30 @@ func TestCommands(t *testing.T) {
 		t.Error("it is deleted")
 	}
 }
+
+// TestLoginByPassword: who is known to a directory logs in as anybody else does; the backend finds out which one it is.
+func TestLoginByPassword(t *testing.T) {
+	f, url := newFake(t)
+	home := t.TempDir()
+	_, err := run(t, home, "", "login", "ldap", "--url", url)
+	if err == nil || !strings.Contains(err.Error(), "--username") {
+		t.Error(err)
+	}
+	if _, err := run(t, home, "wrong\n", "login", "ad", "--url", url, "--username", "admin"); err == nil {
+		t.Error("a wrong password")
+	}
+	out, err := run(t, home, "secret\n", "login", "ldap", "--url", url, "--username", "admin")
+	if err != nil || !strings.Contains(out, "logged in at "+url) {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err = run(t, home, "", "check", "list"); err != nil || !strings.Contains(out, "cpu") {
+		t.Errorf("%v: %s", err, out)
+	}
+	// What is dumped is what it was: providers are of several types.
+	f.HandleFunc("GET /api/enterprise/authentication/v2/authproviders", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `[{"type":"ldap","api_version":"authentication/v2","metadata":{"name":"house"},"spec":{}}]`)
+	})
+	if out, err = run(t, home, "", "dump", "authproviders"); err != nil || !strings.HasPrefix(out, "type: ldap\n") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
