@@ -379,6 +379,15 @@ func (r *reader) environment(getenv func(string) string) {
 	r.sealFromEnvironment(getenv)
 }
 
+// sealVariables are the keys of seals that variables override, by the seal's type.
+var sealVariables = map[string]map[string]string{
+	"transit": {"TRANSIT_SEAL_KEY_NAME": "key_name", "TRANSIT_SEAL_MOUNT_PATH": "mount_path",
+		"TRANSIT_SEAL_DISABLE_RENEWAL": "disable_renewal"},
+	"awskms":        {"AWSKMS_SEAL_KEY_ID": "kms_key_id"},
+	"gcpckms":       {"GCPCKMS_SEAL_KEY_RING": "key_ring", "GCPCKMS_SEAL_CRYPTO_KEY": "crypto_key"},
+	"azurekeyvault": {"AZUREKEYVAULT_VAULT_NAME": "vault_name", "AZUREKEYVAULT_KEY_NAME": "key_name"},
+}
+
 // sealFromEnvironment is about the seal to use, not about the disabled one to come from.
 func (r *reader) sealFromEnvironment(getenv func(string) string) {
 	c, used := r.cfg, 0
@@ -387,10 +396,9 @@ func (r *reader) sealFromEnvironment(getenv func(string) string) {
 			continue
 		}
 		used++
-		prefix := strings.ToUpper(s.Type) + "_SEAL_"
-		for _, key := range []string{"KEY_NAME", "MOUNT_PATH", "DISABLE_RENEWAL"} {
-			if v := first(getenv, prefix+key); v != "" {
-				s.Keys.values[strings.ToLower(key)] = v
+		for name, key := range sealVariables[s.Type] {
+			if v := first(getenv, name); v != "" {
+				s.Keys.values[key] = v
 			}
 		}
 	}

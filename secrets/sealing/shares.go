@@ -99,9 +99,12 @@ func (s *Sealing) reseal(ctx context.Context) error {
 			return err
 		}
 		ops, err := autoSeal(ctx, s.cfg.Auto, root)
-		if err != nil {
-			return err
+		if err != nil { // the former key opened it and still does: no reason not to lead
+			s.cfg.Log.Warn("secrets: the seal's key was changed, and the root key is still under the former one: "+
+				"keep it; the next start or change of leader tries again", "error", err)
+			return nil
 		}
+		s.cfg.Log.Info("secrets: the root key is under the seal's newest key", "seal", s.cfg.Auto.Type())
 		return s.records.Under.Commit(ctx, s.records.Epoch(), ops)
 	}
 	var ops []storage.Op

@@ -137,7 +137,7 @@ var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgsto
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest",
 	"usage/remote/remotetest", "usage/counterstate/blobstest", "kit/redistest", "k8s/kubetest",
-	"kit/slapdtest"}
+	"kit/slapdtest", "secrets/seal/cloudseal/cloudsealtest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}

@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/diagnosis"
+	"corbel.dev/corbel/node/planes/secrets/seals"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/seal"
 )
@@ -103,15 +104,15 @@ func (d *vaultDiagnosis) host() *secretsHost {
 
 func (d *vaultDiagnosis) checkSeals(ctx context.Context) *diagnosis.Check {
 	const name, trial = "Create Vault Server Configuration Seals", "Check Autounseal Encryption"
-	seals, err := openSeals(d.cfg.Seals, d.Getenv, slog.New(slog.DiscardHandler))
+	made, err := seals.Open(d.cfg.Seals, d.Getenv, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return diagnosis.Failed(name, err)
 	}
 	c := diagnosis.New(name, "")
-	if seals.now == nil {
+	if made.Now == nil {
 		c.Message = "shares of the key unseal this server: people give them."
 	}
-	for _, one := range []seal.Auto{seals.now, seals.old} {
+	for _, one := range []seal.Auto{made.Now, made.Old} {
 		if one == nil {
 			continue
 		}

@@ -168,7 +168,7 @@ func googleTokens(h *secretsHost) (*gcsstore.Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("GOOGLE_APPLICATION_CREDENTIALS: %w", err)
 	}
-	tokens, err := gcsstore.ServiceAccount(file, h.clock)
+	tokens, err := gcsstore.ServiceAccount(file, gcsstore.StorageScope, h.clock)
 	if err != nil {
 		return nil, fmt.Errorf("GOOGLE_APPLICATION_CREDENTIALS: %s: %w", path, err)
 	}

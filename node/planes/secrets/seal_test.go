@@ -2,8 +2,11 @@ package secretsplane
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"corbel.dev/corbel/secrets/seal/cloudseal/cloudsealtest"
 )
 
 // restart runs the server again with other stanzas in the place of the former ones.
@@ -75,8 +78,15 @@ func TestVaultStaticSeal(t *testing.T) {
 	v.awaitHealth(200)
 }
 
-// TestVaultSealMigration: from shares to a static key and back, with the same shares; not without being told to.
+// TestVaultSealMigration: from shares to an automatic seal and back, with the same shares; not without being told to.
 func TestVaultSealMigration(t *testing.T) {
+	_, cloud := startKMS(t)
+	for name, stanza := range map[string]string{"static": staticSeal, "awskms": cloud} {
+		t.Run(name, func(t *testing.T) { migration(t, stanza) })
+	}
+}
+
+func migration(t *testing.T, stanza string) {
 	v := startVault(t, "a", "")
 	shares, token := keysOf(v.must(200, "PUT", "sys/init", "", obj{"secret_shares": 3, "secret_threshold": 2}))
 	v.unseal(shares[:2])
@@ -84,7 +94,7 @@ func TestVaultSealMigration(t *testing.T) {
 	v.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
 	v.must(204, "PUT", "secret/x", token, obj{"v": "1"})
 
-	v.restart("", staticSeal)
+	v.restart("", stanza)
 	v.awaitHealth(503)
 	v.must(400, "PUT", "sys/unseal", "", obj{"key": shares[0]})
 	migrate := func() {
@@ -98,13 +108,59 @@ func TestVaultSealMigration(t *testing.T) {
 	v.restart("", "")
 	v.awaitHealth(200) // by itself
 
-	v.restart(staticSeal, strings.Replace(staticSeal, "{\n", "{\n  disabled = true\n", 1))
+	v.restart(stanza, strings.Replace(stanza, "{\n", "{\n  disabled = true\n", 1))
 	v.awaitHealth(503)
 	migrate()
-	v.restart(strings.Replace(staticSeal, "{\n", "{\n  disabled = true\n", 1), "")
+	v.restart(strings.Replace(stanza, "{\n", "{\n  disabled = true\n", 1), "")
 	v.awaitHealth(503)
 	v.unseal(shares[:2])
 	v.awaitHealth(200)
+}
+
+// startKMS has an AWS KMS in this process, and the stanza that names it.
+func startKMS(t *testing.T) (*cloudsealtest.KMS, string) {
+	t.Helper()
+	kms := cloudsealtest.NewKMS("eu-central-1", "AKIDEXAMPLE", "hidden-secret")
+	server := httptest.NewServer(kms)
+	t.Cleanup(server.Close)
+	return kms, fmt.Sprintf("seal \"awskms\" {\n  region = \"eu-central-1\"\n  endpoint = %q\n"+
+		"  access_key = \"AKIDEXAMPLE\"\n  secret_key = \"hidden-secret\"\n  kms_key_id = \"alias/unseal\"\n}\n", server.URL)
+}
+
+// TestVaultCloudSeal: a start unseals by a cloud's key, and waits for a cloud that throttles; the key's variable
+// overrides the stanza. After a change of the key the former one is not needed any more.
+func TestVaultCloudSeal(t *testing.T) {
+	kms, stanza := startKMS(t)
+	t.Setenv("VAULT_AWSKMS_SEAL_KEY_ID", "alias/unseal")
+	stanza = strings.Replace(stanza, "alias/unseal", "alias/none", 1)
+	v := startVault(t, "a", stanza)
+	v.must(400, "PUT", "sys/init", "", obj{"secret_shares": 1, "secret_threshold": 1})
+	_, token := recoveryOf(v.must(200, "PUT", "sys/init", "", obj{"recovery_shares": 3, "recovery_threshold": 2}))
+	v.awaitHealth(200)
+	if st := v.must(200, "GET", "sys/seal-status", "", nil); st["type"] != "awskms" || st["recovery_seal"] != true {
+		t.Fatal(st)
+	}
+	v.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
+	v.must(204, "PUT", "secret/x", token, obj{"v": "1"})
+	v.stop()
+	const first = "1234abcd-12ab-34cd-56ef-1234567890ab"
+	kms.Disable(first, true)
+	v.start()
+	v.awaitHealth(503)
+	kms.Disable(first, false)
+	v.awaitHealth(200)
+	kms.AddKey("second")
+	v.restart("", "")
+	v.awaitHealth(200)
+	v.must(200, "GET", "secret/x", token, nil)
+	kms.Disable(first, true) // the root key is under the second one since
+	v.restart("", "")
+	v.awaitHealth(200)
+	v.must(204, "POST", "sys/rotate/root", token, nil)
+	kms.AddKey("third") // the change is noticed when the seal is next opened, and not before
+	v.restart("", "")
+	v.awaitHealth(200)
+	v.must(200, "GET", "secret/x", token, nil)
 }
 
 // TestVaultTransitSeal: one of our servers seals another; where it is away the start waits for it.

@@ -29,6 +29,7 @@ import (
 	"corbel.dev/corbel/node/memory"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/planes/secrets/registration"
+	"corbel.dev/corbel/node/planes/secrets/seals"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
@@ -184,13 +185,13 @@ func (s *Server) open() (err error) {
 	if err != nil {
 		return err
 	}
-	seals, err := openSeals(s.cfg.Seals, os.Getenv, s.log)
+	locks, err := seals.Open(s.cfg.Seals, os.Getenv, s.log)
 	entry, wrong := registration.Of(s.cfg, os.Getenv)
 	if err = errors.Join(err, wrong); err != nil {
 		_ = store.backend.Close()
 		return err
 	}
-	store.parts = append(append(store.parts, seals.parts...), entry.Parts(s.apiAddr, s.log,
+	store.parts = append(append(store.parts, locks.Parts...), entry.Parts(s.apiAddr, s.log,
 		func(ctx context.Context) (registration.State, error) { return s.plane.state(ctx) })...)
 	id := s.peer
 	if store.raft != nil {
@@ -206,7 +207,7 @@ func (s *Server) open() (err error) {
 		front: s.front, sockets: s.cfg.Sockets,
 		wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName,
-			Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
+			Seal: locks.Now, OldSeal: locks.Old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix},
 			Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer,

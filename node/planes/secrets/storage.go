@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/node/nodeid"
 	"corbel.dev/corbel/node/planes/secrets/joinfrom"
 	"corbel.dev/corbel/node/planes/secrets/registration"
+	"corbel.dev/corbel/node/planes/secrets/seals"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/storage"
@@ -79,7 +80,7 @@ func unknownStorage(kind string) error {
 // CheckServer says what of a server's configuration cannot work, without opening or asking anything. Its warnings go
 // to w.
 func CheckServer(cfg *vaultconf.Config, getenv func(string) string, w io.Writer) error {
-	_, err := openSeals(cfg.Seals, getenv, slog.New(slog.DiscardHandler))
+	_, err := seals.Open(cfg.Seals, getenv, slog.New(slog.DiscardHandler))
 	_, rerr := registration.Of(cfg, getenv)
 	err = errors.Join(checkSettings(cfg), checkRaft(cfg), err, rerr)
 	for _, text := range cfg.Warnings { // last: storage and seals have read their keys too

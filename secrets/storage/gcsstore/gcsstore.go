@@ -90,7 +90,7 @@ func client(t http.RoundTripper) *http.Client {
 func (b *Bucket) Close() {
 	b.cl.CloseIdleConnections()
 	if b.cfg.Tokens != nil {
-		b.cfg.Tokens.cl.CloseIdleConnections()
+		b.cfg.Tokens.Close()
 	}
 }
 
@@ -149,7 +149,7 @@ func (b *Bucket) call(ctx context.Context, method, path string, query url.Values
 		}
 		var token string
 		if b.cfg.Tokens != nil {
-			if token, err = b.cfg.Tokens.get(ctx); err != nil {
+			if token, err = b.cfg.Tokens.Get(ctx); err != nil {
 				return nil, nil, err
 			}
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -161,7 +161,7 @@ func (b *Bucket) call(ctx context.Context, method, path string, query url.Values
 		data, err := io.ReadAll(io.LimitReader(answer.Body, valueBytes+1))
 		_ = answer.Body.Close() // read to its end, or given up
 		if answer.StatusCode == http.StatusUnauthorized && token != "" && first {
-			b.cfg.Tokens.drop(ctx, token) // revoked before its time; nothing was done
+			b.cfg.Tokens.Drop(ctx, token) // revoked before its time; nothing was done
 			continue
 		}
 		if err == nil && len(data) > valueBytes {

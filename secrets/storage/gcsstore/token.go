@@ -22,8 +22,10 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
+// StorageScope is what a token for buckets may do.
+const StorageScope = "https://www.googleapis.com/auth/devstorage.read_write"
+
 const (
-	scope      = "https://www.googleapis.com/auth/devstorage.read_write"
 	grantType  = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 	assertTime = time.Hour // the most that Google takes
 	// tokenTime bounds one request for a token. tokenEarly is how long before its end one is renewed: the metadata
@@ -77,8 +79,9 @@ type account struct {
 	TokenURI     string `json:"token_uri"`
 }
 
-// ServiceAccount gets tokens for the key of a service account, given as Google's JSON file of it.
-func ServiceAccount(file []byte, c clock.Clock) (*Tokens, error) {
+// ServiceAccount gets tokens for the key of a service account, given as Google's JSON file of it. scope is what they
+// may do.
+func ServiceAccount(file []byte, scope string, c clock.Clock) (*Tokens, error) {
 	a := account{TokenURI: "https://oauth2.googleapis.com/token"}
 	if err := json.Unmarshal(file, &a); err != nil {
 		return nil, fmt.Errorf("it is not JSON: %w", err)
@@ -98,7 +101,7 @@ func ServiceAccount(file []byte, c clock.Clock) (*Tokens, error) {
 	}
 	return newTokens(c, transport(http.ProxyFromEnvironment),
 		func(ctx context.Context, now time.Time) (*http.Request, error) {
-			signed, err := assertion(a, key, now)
+			signed, err := assertion(a, key, scope, now)
 			if err != nil {
 				return nil, err
 			}
@@ -131,7 +134,7 @@ func privateKey(text string) (*rsa.PrivateKey, error) {
 }
 
 // assertion is the signed claim that the token endpoint gives a token for (RFC 7523, RS256).
-func assertion(a account, key *rsa.PrivateKey, now time.Time) (string, error) {
+func assertion(a account, key *rsa.PrivateKey, scope string, now time.Time) (string, error) {
 	head, err := json.Marshal(map[string]string{"alg": "RS256", "typ": "JWT", "kid": a.PrivateKeyID})
 	if err != nil {
 		return "", err
@@ -147,13 +150,13 @@ func assertion(a account, key *rsa.PrivateKey, now time.Time) (string, error) {
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature), err
 }
 
-// get returns a token that is valid for a while. Its errors say that nothing was done.
-func (t *Tokens) get(ctx context.Context) (string, error) {
+// Get returns a token that is valid for a while. Its errors say that nothing was done.
+func (t *Tokens) Get(ctx context.Context) (string, error) {
 	select {
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()
 	case <-ctx.Done():
-		return "", errkind.E(errkind.Unavailable, "gcs: token", ctx.Err())
+		return "", errkind.E(errkind.Unavailable, "google: token", ctx.Err())
 	}
 	now := t.clock.Now()
 	valid := t.token != "" && now.Before(t.until)
@@ -179,8 +182,8 @@ func (t *Tokens) get(ctx context.Context) (string, error) {
 	return t.token, nil
 }
 
-// drop forgets a token that the service refused.
-func (t *Tokens) drop(ctx context.Context, token string) {
+// Drop forgets a token that the service refused.
+func (t *Tokens) Drop(ctx context.Context, token string) {
 	select {
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()
@@ -192,28 +195,31 @@ func (t *Tokens) drop(ctx context.Context, token string) {
 	}
 }
 
+// Close drops idle connections.
+func (t *Tokens) Close() { t.cl.CloseIdleConnections() }
+
 // ask does one request for a token.
 func (t *Tokens) ask(ctx context.Context, now time.Time) (token string, lifetime time.Duration, err error) {
 	r, err := t.request(ctx, now)
 	if err != nil {
-		return "", 0, errkind.E(errkind.Invalid, "gcs: token", err)
+		return "", 0, errkind.E(errkind.Invalid, "google: token", err)
 	}
 	answer, err := t.cl.Do(r)
 	if err != nil {
-		return "", 0, errkind.E(errkind.Unavailable, "gcs: token", err)
+		return "", 0, errkind.E(errkind.Unavailable, "google: token", err)
 	}
 	defer answer.Body.Close()
 	const most = 1 << 20
 	body, err := io.ReadAll(io.LimitReader(answer.Body, most))
 	if err != nil {
-		return "", 0, errkind.E(errkind.Unavailable, "gcs: token", err)
+		return "", 0, errkind.E(errkind.Unavailable, "google: token", err)
 	}
 	switch status := answer.StatusCode; {
 	case status == http.StatusOK:
 	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status >= 500:
-		return "", 0, errkind.Errorf(errkind.Unavailable, "gcs: token from %s: %d %s", r.URL.Host, status, errorText(body))
+		return "", 0, errkind.Errorf(errkind.Unavailable, "google: token from %s: %d %s", r.URL.Host, status, errorText(body))
 	default:
-		return "", 0, errkind.Errorf(errkind.Denied, "gcs: token from %s: %d %s", r.URL.Host, status, errorText(body))
+		return "", 0, errkind.Errorf(errkind.Denied, "google: token from %s: %d %s", r.URL.Host, status, errorText(body))
 	}
 	var grant struct {
 		AccessToken string `json:"access_token"`
@@ -222,7 +228,7 @@ func (t *Tokens) ask(ctx context.Context, now time.Time) (token string, lifetime
 	const longest = 7 * 24 * 60 * 60
 	if err := json.Unmarshal(body, &grant); err != nil || grant.AccessToken == "" || grant.ExpiresIn <= 0 {
 		return "", 0, errkind.Errorf(errkind.Unavailable,
-			"gcs: token from %s: the answer has no access_token with expires_in", r.URL.Host)
+			"google: token from %s: the answer has no access_token with expires_in", r.URL.Host)
 	}
 	return grant.AccessToken, time.Duration(min(grant.ExpiresIn, longest)) * time.Second, nil
 }

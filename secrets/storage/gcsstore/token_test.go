@@ -79,7 +79,7 @@ func (a *authority) verify(r *http.Request) error {
 	}
 	now := a.clock.Now().Unix()
 	if head.Alg != "RS256" || head.Typ != "JWT" || head.Kid != "kid-1" || claims.Iss != "vault@example.com" ||
-		claims.Scope != scope || claims.Aud != a.url || claims.Iat != now || claims.Exp != now+3600 {
+		claims.Scope != StorageScope || claims.Aud != a.url || claims.Iat != now || claims.Exp != now+3600 {
 		return fmt.Errorf("head %+v, claims %+v", head, claims)
 	}
 	return nil
@@ -110,7 +110,7 @@ func grants(t *testing.T) (*authority, *Tokens, *clock.Fake) {
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.url = server.URL + "/token"
-	tokens, err := ServiceAccount(accountFile(t, key, a.url), fake)
+	tokens, err := ServiceAccount(accountFile(t, key, a.url), StorageScope, fake)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestGrant(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if token, err := tokens.get(t.Context()); err != nil || token != "token-1" {
+			if token, err := tokens.Get(t.Context()); err != nil || token != "token-1" {
 				t.Errorf("%q, %v", token, err)
 			}
 		})
@@ -131,7 +131,7 @@ func TestGrant(t *testing.T) {
 	group.Wait()
 	want := func(token string, asked int64) {
 		t.Helper()
-		got, err := tokens.get(t.Context())
+		got, err := tokens.Get(t.Context())
 		if err != nil || got != token || a.asked.Load() != asked {
 			t.Fatalf("%q after %d requests, %v; wanted %q after %d", got, a.asked.Load(), err, token, asked)
 		}
@@ -146,11 +146,11 @@ func TestGrant(t *testing.T) {
 	fake.Advance(tokenAgain)
 	want("token-1", 3)
 	fake.Advance(tokenEarly - tokenAgain)
-	if _, err := tokens.get(t.Context()); !errkind.Is(err, errkind.Unavailable) {
+	if _, err := tokens.Get(t.Context()); !errkind.Is(err, errkind.Unavailable) {
 		t.Fatal("a token that ended is used:", err)
 	}
 	a.fail.Store(http.StatusBadRequest)
-	if _, err := tokens.get(t.Context()); !errkind.Is(err, errkind.Denied) ||
+	if _, err := tokens.Get(t.Context()); !errkind.Is(err, errkind.Denied) ||
 		!strings.Contains(err.Error(), "invalid_grant: Invalid JWT Signature.") {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestTokensOfRequests(t *testing.T) {
 	if err := b.Create(t.Context(), "l", nil); !errkind.Is(err, errkind.Denied) || a.asked.Load() != 3 {
 		t.Fatal(a.asked.Load(), err)
 	}
-	tokens.drop(t.Context(), "token-3")
+	tokens.Drop(t.Context(), "token-3")
 	a.fail.Store(http.StatusInternalServerError)
 	if err := b.Create(t.Context(), "l", nil); !errkind.Is(err, errkind.Unavailable) {
 		t.Fatal("nothing was sent, and that is known:", err)
@@ -188,10 +188,10 @@ func TestAWaitEnds(t *testing.T) {
 	tokens.turn <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := tokens.get(ctx); !errkind.Is(err, errkind.Unavailable) {
+	if _, err := tokens.Get(ctx); !errkind.Is(err, errkind.Unavailable) {
 		t.Fatal(err)
 	}
-	tokens.drop(ctx, "")
+	tokens.Drop(ctx, "")
 }
 
 func TestInstance(t *testing.T) {
@@ -215,13 +215,13 @@ func TestInstance(t *testing.T) {
 		asked int64
 	}{{0, 1}, {74 * time.Second, 1}, {time.Second, 2}} { // a short token is not asked for at each request
 		fake.Advance(step.wait)
-		if token, err := tokens.get(t.Context()); err != nil || token != "of-the-machine" || asked.Load() != step.asked {
+		if token, err := tokens.Get(t.Context()); err != nil || token != "of-the-machine" || asked.Load() != step.asked {
 			t.Fatalf("%q, %v, asked %d, wanted %d", token, err, asked.Load(), step.asked)
 		}
 	}
 	fake.Advance(time.Hour)
 	for _, answer = range []string{"", "{}", `{"access_token":"a"}`, `{"access_token":"a","expires_in":-1}`} {
-		if _, err := tokens.get(t.Context()); !errkind.Is(err, errkind.Unavailable) {
+		if _, err := tokens.Get(t.Context()); !errkind.Is(err, errkind.Unavailable) {
 			t.Errorf("%q: %v", answer, err)
 		}
 	}
@@ -243,11 +243,11 @@ func TestBadAccounts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ServiceAccount(file, clock.Real{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := ServiceAccount(file, StorageScope, clock.Real{}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v", a, err)
 		}
 	}
-	if _, err := ServiceAccount([]byte("{"), clock.Real{}); err == nil {
+	if _, err := ServiceAccount([]byte("{"), StorageScope, clock.Real{}); err == nil {
 		t.Error("half a file is taken")
 	}
 }
@@ -256,7 +256,7 @@ func FuzzServiceAccount(f *testing.F) {
 	f.Add([]byte(`{"type":"service_account","client_email":"a","private_key":"-----BEGIN PRIVATE KEY-----\n-----END ` +
 		`PRIVATE KEY-----"}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if tokens, err := ServiceAccount(file, clock.Real{}); (tokens == nil) == (err == nil) {
+		if tokens, err := ServiceAccount(file, StorageScope, clock.Real{}); (tokens == nil) == (err == nil) {
 			t.Fatal(tokens, err)
 		}
 	})
