@@ -302,6 +302,26 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// merged is an object after a merge patch (RFC 7386).
+func merged(o, patch Object) Object {
+	o = maps.Clone(o)
+	if o == nil {
+		o = Object{}
+	}
+	for name, value := range patch {
+		inner, isObject := value.(Object)
+		switch was, _ := o[name].(Object); {
+		case value == nil:
+			delete(o, name)
+		case isObject:
+			o[name] = merged(was, inner)
+		default:
+			o[name] = value
+		}
+	}
+	return o
+}
+
 func (s *Server) write(w http.ResponseWriter, r *http.Request) {
 	var in Object
 	if r.Method != http.MethodDelete {
@@ -329,11 +349,10 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request) {
 		s.version++
 		s.tellLocked(event{s.version, "DELETED", path, old})
 		_ = json.NewEncoder(w).Encode(Object{"kind": "Status", "status": "Success"})
-	case r.Method == http.MethodPatch: // a merge patch of the first level
+	case r.Method == http.MethodPatch: // a merge patch
 		var o Object
 		_ = json.Unmarshal(old, &o)
-		maps.Copy(o, in)
-		text, _ := json.Marshal(o)
+		text, _ := json.Marshal(merged(o, in))
 		_, _ = w.Write(s.putLocked(path[:strings.LastIndexByte(path, '/')], text))
 	default:
 		var o struct {

@@ -94,8 +94,8 @@ func (r *reader) audits(k *Keys) {
 // registrations reads stanzas as in service_registration "consul" { address = "127.0.0.1:8500" }.
 func (r *reader) registrations(k *Keys) {
 	for _, b := range k.Labelled("service_registration") {
-		if b.Type != "consul" {
-			r.warn("service_registration %q: has no effect: the type is consul", b.Type)
+		if b.Type != "consul" && b.Type != "kubernetes" {
+			r.warn("service_registration %q: has no effect: the type is consul or kubernetes", b.Type)
 			continue
 		}
 		r.cfg.Registrations = append(r.cfg.Registrations, b)

@@ -1,9 +1,9 @@
-// Package registration keeps a server of the secrets plane in a Consul catalog, as service_registration "consul" of
-// Vault's configuration asks: a service with the tag active, standby or sealed, and a check that is critical while the
-// server is sealed or gone.
+// Package registration tells others what a server of the secrets plane is, as service_registration of Vault's
+// configuration asks. With "consul" it is in a Consul catalog: a service with the tag active, standby or sealed, and a
+// check that is critical while the server is sealed or gone. With "kubernetes" its own pod has labels that say so.
 //
-// Invariants: what is in the catalog is what the server was at most a second ago, or the check's time has run out; a
-// catalog that does not answer holds up nothing; the entry is taken out when the server stops.
+// Invariants: what others see is what the server was at most a second ago, or the check's time has run out; a catalog
+// or a cluster that does not answer holds up nothing; when the server stops it is told to be sealed, or taken out.
 package registration
 
 import (
@@ -58,9 +58,49 @@ func (s State) check() (status, output string) {
 	return "passing", "Vault Unsealed"
 }
 
-// Entry is a server's place in the catalog of an agent.
-type Entry struct {
-	agent string // the agent's URL
+// Entry is where a server is told to be.
+type Entry struct{ book book }
+
+// book is one kind of it. Its methods are called by one goroutine, in turn.
+type book interface {
+	// put tells what the server at apiAddr is; what it returns names the entry in the log.
+	put(ctx context.Context, apiAddr string, s State) (string, error)
+	// beat says every so often that it is still so. An error asks for another put.
+	beat(ctx context.Context, s State) error
+	every() time.Duration
+	// leave is the end of an entry.
+	leave(ctx context.Context)
+	close()
+	where() string
+}
+
+// Of is the entry that a configuration asks for; nil is none. It takes the stanza's keys. Errors name the key.
+func Of(cfg *vaultconf.Config, getenv func(string) string) (*Entry, error) {
+	if len(cfg.Registrations) == 0 {
+		return nil, nil
+	}
+	b := cfg.Registrations[0] // there is one at most
+	if b.Type == "kubernetes" {
+		p, err := readPod(b.Keys, getenv, cfg.StandbyReads)
+		if err != nil {
+			return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
+		}
+		return &Entry{p}, nil
+	}
+	c, err := read(b.Keys, getenv)
+	if err != nil {
+		return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
+	}
+	if c == nil {
+		return nil, nil
+	}
+	return &Entry{c}, nil
+}
+
+// consul is a server's place in the catalog of an agent.
+type consul struct {
+	told  *definition // what the agent has; nil: nothing that we know of
+	agent string      // the agent's URL
 	token string
 	http  *http.Client
 
@@ -71,21 +111,9 @@ type Entry struct {
 	ttl     time.Duration
 }
 
-// Of is the entry that a configuration asks for; nil is none. It takes the stanza's keys. Errors name the key.
-func Of(cfg *vaultconf.Config, getenv func(string) string) (*Entry, error) {
-	if len(cfg.Registrations) == 0 {
-		return nil, nil
-	}
-	b := cfg.Registrations[0] // there is one at most
-	e, err := read(b.Keys, getenv)
-	if err != nil {
-		return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
-	}
-	return e, nil
-}
-
-func read(k *vaultconf.Keys, getenv func(string) string) (*Entry, error) {
-	e := &Entry{token: k.String("token", getenv("CONSUL_HTTP_TOKEN")), service: k.String("service", "vault"),
+// read is nil where the stanza turns it off.
+func read(k *vaultconf.Keys, getenv func(string) string) (*consul, error) {
+	e := &consul{token: k.String("token", getenv("CONSUL_HTTP_TOKEN")), service: k.String("service", "vault"),
 		ttl: k.Duration("check_timeout", 5*time.Second), meta: k.Texts("service_meta")}
 	for _, tag := range strings.Split(k.String("service_tags", ""), ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
@@ -156,7 +184,7 @@ func readTLS(k *vaultconf.Keys) (*tls.Config, error) {
 }
 
 // reach works out where the agent is: host:port, a URL, or the path of a socket behind unix://.
-func (e *Entry) reach(address, scheme string, secure *tls.Config) error {
+func (e *consul) reach(address, scheme string, secure *tls.Config) error {
 	t := &http.Transport{TLSClientConfig: secure, MaxIdleConnsPerHost: 1, ForceAttemptHTTP2: true}
 	e.http = &http.Client{Transport: t}
 	if path, ok := strings.CutPrefix(address, "unix://"); ok {
@@ -190,7 +218,7 @@ type definition struct {
 	Check    struct{ CheckID, Name, Notes, TTL, Status string }
 }
 
-func (e *Entry) definition(apiAddr string, s State) (*definition, error) {
+func (e *consul) definition(apiAddr string, s State) (*definition, error) {
 	u, err := url.Parse(apiAddr)
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("api_addr: %q must be a URL", apiAddr)
@@ -213,7 +241,7 @@ func (e *Entry) definition(apiAddr string, s State) (*definition, error) {
 	return d, nil
 }
 
-// look is how often the server's state is compared with what the catalog was told; most is how long the agent may take.
+// look is how often the server's state is compared with what was told; most is how long others may take.
 const (
 	look = 500 * time.Millisecond
 	most = 5 * time.Second
@@ -233,8 +261,8 @@ func (e *Entry) Parts(apiAddr string, log *slog.Logger, state func(context.Conte
 
 func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 	state func(context.Context) (State, error)) {
-	defer e.http.CloseIdleConnections()
-	var told *definition // what the agent has; nil: nothing that we know of
+	defer e.book.close()
+	there := "" // how the entry is called; "": nothing that we know of
 	var last State
 	var beat, retry time.Time
 	failing := false
@@ -247,19 +275,14 @@ func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 		case ctx.Err() != nil || now.Before(retry):
 		case err != nil:
 			err = nil // the storage does not answer: the check runs out by itself
-		case told == nil || s != last:
-			var d *definition
-			if d, err = e.definition(apiAddr, s); err == nil {
-				if err = e.put(ctx, "/v1/agent/service/register", d); err == nil {
-					told, last, beat = d, s, now
-				}
+		case there == "" || s != last:
+			var name string
+			if name, err = e.book.put(ctx, apiAddr, s); err == nil {
+				there, last, beat = name, s, now
 			}
-		case now.Sub(beat) >= e.ttl/2:
-			status, output := s.check()
-			err = e.put(ctx, "/v1/agent/check/update/"+url.PathEscape(told.Check.CheckID),
-				map[string]string{"Status": status, "Output": output})
-			if beat = now; err != nil {
-				told = nil // an agent that has begun anew has forgotten it
+		case now.Sub(beat) >= e.book.every():
+			if beat, err = now, e.book.beat(ctx, s); err != nil {
+				there = "" // it was forgotten, as by an agent that has begun anew
 			}
 		}
 		switch {
@@ -267,34 +290,61 @@ func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 		case err != nil:
 			retry = now.Add(time.Second)
 			if !failing {
-				log.Warn("service_registration: the catalog does not take this server; trying again", "agent", e.agent,
-					"error", err)
+				log.Warn("service_registration: this server is not taken; trying again", "at", e.book.where(), "error", err)
 			}
 			failing = true
-		case failing && told != nil:
+		case failing && there != "":
 			failing = false
-			log.Info("service_registration: the catalog has this server", "agent", e.agent, "service", told.ID)
+			log.Info("service_registration: this server is entered", "at", e.book.where(), "as", there)
 		}
 		select {
 		case <-ctx.Done():
-			e.leave(told)
+			e.leave(there)
 			return
 		case <-t.C:
 		}
 	}
 }
 
-// leave takes the entry out. A server that ends does not wait for a catalog: the check runs out without it.
-func (e *Entry) leave(told *definition) {
-	if told == nil {
+// leave ends the entry. A server that ends does not wait for others: a check runs out without it.
+func (e *Entry) leave(there string) {
+	if there == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	_ = e.put(ctx, "/v1/agent/service/deregister/"+url.PathEscape(told.ID), nil)
+	e.book.leave(ctx)
 }
 
-func (e *Entry) put(ctx context.Context, path string, body any) error {
+func (e *consul) put(ctx context.Context, apiAddr string, s State) (string, error) {
+	d, err := e.definition(apiAddr, s)
+	if err != nil {
+		return "", err
+	}
+	if err := e.send(ctx, "/v1/agent/service/register", d); err != nil {
+		return "", err
+	}
+	e.told = d
+	return d.ID, nil
+}
+
+func (e *consul) beat(ctx context.Context, s State) error {
+	status, output := s.check()
+	return e.send(ctx, "/v1/agent/check/update/"+url.PathEscape(e.told.Check.CheckID),
+		map[string]string{"Status": status, "Output": output})
+}
+
+func (e *consul) every() time.Duration { return e.ttl / 2 }
+
+func (e *consul) leave(ctx context.Context) {
+	_ = e.send(ctx, "/v1/agent/service/deregister/"+url.PathEscape(e.told.ID), nil)
+}
+
+func (e *consul) close() { e.http.CloseIdleConnections() }
+
+func (e *consul) where() string { return e.agent }
+
+func (e *consul) send(ctx context.Context, path string, body any) error {
 	ctx, cancel := context.WithTimeout(ctx, min(most, e.ttl))
 	defer cancel()
 	text, err := json.Marshal(body)

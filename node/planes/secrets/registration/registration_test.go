@@ -85,11 +85,12 @@ func TestEntry(t *testing.T) {
 	is := func(s State) { mu.Lock(); now = s; mu.Unlock() }
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	parts := e.Parts("https://10.0.0.1:8200", slog.New(slog.DiscardHandler), func(context.Context) (State, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return now, nil
-	})
+	parts := (&Entry{e}).Parts("https://10.0.0.1:8200", slog.New(slog.DiscardHandler),
+		func(context.Context) (State, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return now, nil
+		})
 	go func() { ended <- parts[0].Run(ctx) }()
 	const id = "vault:10.0.0.1:8200"
 	sees := func(what, status string, tags ...string) {
