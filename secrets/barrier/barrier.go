@@ -1,6 +1,7 @@
 package barrier
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -22,7 +23,10 @@ type Barrier struct {
 	under storage.Backend
 	now   func() time.Time
 	ring  atomic.Pointer[ring] // nil: sealed
-	mu    sync.Mutex           // one change of the ring at a time
+
+	storing sync.Mutex // who stores a keyring or replaces the storage; before mu
+	mu      sync.Mutex // one change of the ring at a time; guards what follows
+	doubt   bool       // a keyring may have been stored, or may yet be, that is not the ring
 }
 
 // New makes a sealed barrier over a backend, which it does not close.
@@ -73,8 +77,10 @@ func (b *Barrier) commitRing(ctx context.Context, epoch storage.Epoch, r *ring, 
 	}
 	batch := append(append(encrypt(r, ops), plain...), storage.Put(KeyringPath, record))
 	if err := b.under.Commit(ctx, epoch, batch); err != nil {
-		return err // the ring in use stays; after an unknown outcome Reload finds out
+		b.doubt = errkind.Is(err, errkind.Unknown)
+		return err // the ring in use stays
 	}
+	r.record = record
 	b.ring.Store(r) // before anybody can commit under it
 	return nil
 }
@@ -112,6 +118,7 @@ func (b *Barrier) loadLocked(ctx context.Context, root []byte) error {
 	if err != nil {
 		return err
 	}
+	r.record, b.doubt = record, false
 	b.ring.Store(r.keeping(b.ring.Load()))
 	return nil
 }
@@ -140,18 +147,77 @@ func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, p
 		plain, ops...)
 }
 
-// SaveCounts stores how often each key was used.
-func (b *Barrier) SaveCounts(ctx context.Context, epoch storage.Epoch) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil }, nil)
+// Rotation is the rule by which terms begin by themselves.
+func (b *Barrier) Rotation() (Rotation, error) {
+	r := b.ring.Load()
+	if r == nil {
+		return Rotation{}, ErrSealed
+	}
+	return r.rotation, nil
+}
+
+// SetRotation gives another rule.
+func (b *Barrier) SetRotation(ctx context.Context, epoch storage.Epoch, rule Rotation) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.with(rule), nil }, nil)
+}
+
+// Tend begins a new term where the rule asks for one, and tells so.
+func (b *Barrier) Tend(ctx context.Context, epoch storage.Epoch) (rotated bool, err error) {
+	r := b.ring.Load()
+	switch {
+	case r == nil:
+		return false, ErrSealed
+	case !r.due(b.now()):
+		return false, nil
+	}
+	return true, b.Rotate(ctx, epoch)
+}
+
+// Replacing calls do, which may replace the storage below, while nobody stores a keyring: a former one over that of a
+// snapshot would make everything in it unreadable.
+func (b *Barrier) Replacing(do func() error) error {
+	b.storing.Lock()
+	defer b.storing.Unlock()
+	b.mu.Lock()
+	doubt := b.doubt
+	b.mu.Unlock()
+	if doubt {
+		return errDoubt
+	}
+	return do()
+}
+
+var (
+	errDoubt = errkind.New(errkind.Unavailable, "the outcome of the last change of the keyring is not known: "+
+		"have another term begin (operator step-down), or seal and unseal a server that is alone")
+	errAnother = errkind.New(errkind.Unavailable, "the stored keyring is not the one that this server has: somebody "+
+		"replaced the storage; seal and unseal this server")
+)
+
+// own reports whether the stored keyring is still the ring's, so that storing the next one loses no key.
+func (b *Barrier) own(ctx context.Context, r *ring) error {
+	if b.doubt {
+		return errDoubt
+	}
+	record, ok, err := b.under.Get(ctx, KeyringPath)
+	if err == nil && (!ok || !bytes.Equal(record, r.record)) {
+		err = errAnother
+	}
+	return err
 }
 
 func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), plain []storage.Op,
 	ops ...storage.Op) error {
+	b.storing.Lock()
+	defer b.storing.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.ring.Load()
 	if r == nil {
 		return ErrSealed
+	}
+	if err := b.own(ctx, r); err != nil {
+		return err
 	}
 	changed, err := next(r)
 	if err != nil {

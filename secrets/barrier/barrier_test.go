@@ -228,11 +228,122 @@ func TestSealUnderTraffic(t *testing.T) {
 		case 1:
 			must(t, b.Rotate(t.Context(), 0))
 		case 2:
-			must(t, b.SaveCounts(t.Context(), 0))
+			_, err := b.Tend(t.Context(), 0)
+			must(t, err)
 		}
 	}
 	cancel()
 	wg.Wait()
+}
+
+// A key ends by number and by age.
+func TestTermsBeginByTheRule(t *testing.T) {
+	ctx, now := t.Context(), time.Now()
+	under := memstore.New()
+	b := New(under, func() time.Time { return now })
+	must(t, b.Initialize(ctx, 0, root, nil))
+	if rule, err := b.Rotation(); err != nil || rule != (Rotation{MaxOperations: MostOperations}) {
+		t.Errorf("at first: %+v, %v", rule, err)
+	}
+	tend := func(want bool, what string) {
+		t.Helper()
+		if rotated, err := b.Tend(ctx, 0); err != nil || rotated != want {
+			t.Errorf("%s: rotated %v, %v", what, rotated, err)
+		}
+	}
+	must(t, b.SetRotation(ctx, 0, Rotation{MaxOperations: 3, Interval: LeastInterval}))
+	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a", []byte("1"))}))
+	tend(false, "one encryption")
+	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a", []byte("2")), storage.Put("b", []byte("3"))}))
+	tend(true, "three encryptions")
+	tend(false, "at once again")
+	b = New(under, func() time.Time { return now })
+	must(t, b.Unseal(ctx, root))
+	now = now.Add(LeastInterval)
+	tend(true, "another process, after a day")
+	if st, err := b.Status(); err != nil || st.Term != 3 {
+		t.Errorf("%+v, %v: want the third term", st, err)
+	}
+	must(t, b.SetRotation(ctx, 0, Rotation{MaxOperations: 3, Interval: LeastInterval, Disabled: true}))
+	now = now.Add(2 * LeastInterval)
+	tend(false, "turned off")
+	b.Seal()
+	if _, err := b.Tend(ctx, 0); !errors.Is(err, ErrSealed) {
+		t.Errorf("sealed: %v", err)
+	}
+}
+
+// A keyring is not stored over another than the ring's: of a snapshot, or of a change whose outcome nobody knows.
+func TestKeyringOverAnother(t *testing.T) {
+	ctx := t.Context()
+	under := &unclear{Backend: memstore.New()}
+	b, other := New(under, time.Now), New(under, time.Now)
+	must(t, b.Initialize(ctx, 0, root, nil))
+	must(t, other.Unseal(ctx, root))
+	must(t, other.Rotate(ctx, 0))
+	must(t, other.Commit(ctx, 0, []storage.Op{storage.Put("a", []byte("1"))}))
+	rule := Rotation{MaxOperations: LeastOperations}
+	if err := b.SetRotation(ctx, 0, rule); !errors.Is(err, errAnother) {
+		t.Fatalf("a keyring was stored over another: %v", err)
+	}
+	must(t, b.Reload(ctx))
+	must(t, b.SetRotation(ctx, 0, rule))
+
+	under.lost = true // what is stored is not known to be
+	if err := b.Rotate(ctx, 0); !errkind.Is(err, errkind.Unknown) {
+		t.Fatal(err)
+	}
+	under.lost = false
+	for what, do := range map[string]func() error{
+		"another change": func() error { return b.Rotate(ctx, 0) },
+		"a replacement":  func() error { return b.Replacing(func() error { return nil }) },
+	} {
+		if err := do(); !errors.Is(err, errDoubt) {
+			t.Errorf("%s after an unknown outcome: %v", what, err)
+		}
+	}
+	must(t, b.Reload(ctx))
+	must(t, b.Rotate(ctx, 0))
+	if got, _, err := b.Get(ctx, "a"); err != nil || string(got) != "1" {
+		t.Fatal(string(got), err)
+	}
+}
+
+// Who replaces the storage has no keyring stored meanwhile, and what comes after finds another.
+func TestKeyringBesideAReplacement(t *testing.T) {
+	ctx := t.Context()
+	under := memstore.New()
+	b := New(under, time.Now)
+	must(t, b.Initialize(ctx, 0, root, nil))
+	inside, rotated := make(chan struct{}), make(chan error, 1)
+	must(t, b.Replacing(func() error {
+		go func() {
+			close(inside)
+			rotated <- b.Rotate(ctx, 0)
+		}()
+		<-inside
+		return under.Commit(ctx, 0, []storage.Op{storage.Put(KeyringPath, []byte("of a snapshot"))})
+	}))
+	if err := <-rotated; !errors.Is(err, errAnother) {
+		t.Fatal(err)
+	}
+	if got, _, err := under.Get(ctx, KeyringPath); err != nil || string(got) != "of a snapshot" {
+		t.Fatal("the snapshot's keyring is gone:", err)
+	}
+}
+
+// unclear is a storage whose commits happen, and lose their answer.
+type unclear struct {
+	storage.Backend
+	lost bool
+}
+
+func (u *unclear) Commit(ctx context.Context, e storage.Epoch, ops []storage.Op) error {
+	err := u.Backend.Commit(ctx, e, ops)
+	if err == nil && u.lost {
+		return errkind.New(errkind.Unknown, "the answer was lost")
+	}
+	return err
 }
 
 // FuzzOpen: stored bytes never panic and never open unless they are what was sealed.

@@ -17,9 +17,11 @@ const rootTerm = 1
 
 // ring is all keys of an unsealed barrier. Immutable; a rotation makes the next.
 type ring struct {
-	root   *key
-	keys   map[uint32]*key
-	active *key
+	root     *key
+	keys     map[uint32]*key
+	active   *key
+	rotation Rotation
+	record   []byte // that is stored of it
 }
 
 // storedRing is the keyring as it is stored, with the field names of the contract.
@@ -37,11 +39,33 @@ type storedKey struct {
 	Encryptions uint64 `json:"encryptions"`
 }
 
-// Rotation says when a new term begins by itself.
+// Rotation says when a new term begins by itself. Nonces are counted, so safety never asks for one. Encryptions are
+// counted since the keyring was last stored or read.
 type Rotation struct {
-	MaxOperations int64
-	Interval      time.Duration
+	MaxOperations int64         // encryptions under one key
+	Interval      time.Duration // 0 is none
 	Disabled      bool
+}
+
+// The bounds of Rotation.MaxOperations; the most is the default (contract 6.9). An interval is a day at least.
+const (
+	LeastOperations = 1_000_000
+	MostOperations  = 3_865_470_566
+	LeastInterval   = 24 * time.Hour
+)
+
+// due tells whether the key in use has served its time.
+func (r *ring) due(now time.Time) bool {
+	rule, k := r.rotation, r.active
+	return !rule.Disabled && (k.encryptions() >= uint64(rule.MaxOperations) ||
+		rule.Interval > 0 && now.Sub(k.installed) >= rule.Interval)
+}
+
+// with is the ring under another rule.
+func (r *ring) with(rule Rotation) *ring {
+	next := *r
+	next.rotation = rule
+	return &next
 }
 
 func newRing(root []byte, now time.Time) (*ring, error) {
@@ -49,12 +73,12 @@ func newRing(root []byte, now time.Time) (*ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&ring{root: rootKey}).grown(now)
+	return (&ring{root: rootKey, rotation: Rotation{MaxOperations: MostOperations}}).grown(now)
 }
 
 // grown is the ring with a further term, which is the active one.
 func (r *ring) grown(now time.Time) (*ring, error) {
-	next := &ring{root: r.root, keys: map[uint32]*key{}}
+	next := &ring{root: r.root, keys: map[uint32]*key{}, rotation: r.rotation}
 	term := uint32(1)
 	for t, k := range r.keys {
 		next.keys[t] = k
@@ -76,7 +100,7 @@ func (r *ring) under(root []byte, now time.Time) (*ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ring{root: rootKey, keys: r.keys, active: r.active}, nil
+	return &ring{root: rootKey, keys: r.keys, active: r.active, rotation: r.rotation}, nil
 }
 
 // keeping is the ring with the keys of old where they are the same: those know how often they were used.
@@ -97,7 +121,7 @@ func (r *ring) find(term uint32) *key { return r.keys[term] }
 
 // sealed is the ring's record.
 func (r *ring) sealed() ([]byte, error) {
-	stored := storedRing{MasterKey: r.root.value}
+	stored := storedRing{MasterKey: r.root.value, RotationConfig: r.rotation}
 	for term := uint32(1); len(stored.Keys) < len(r.keys); term++ {
 		if k := r.keys[term]; k != nil {
 			stored.Keys = append(stored.Keys, storedKey{Term: k.term, Version: 1, Value: k.value, InstallTime: k.installed,
@@ -133,7 +157,10 @@ func openRing(root, record []byte, now time.Time) (*ring, error) {
 	if err := json.Unmarshal(plain, &stored); err != nil {
 		return nil, damaged(KeyringPath, errors.New("it is not JSON"))
 	}
-	r := &ring{root: rootKey, keys: map[uint32]*key{}}
+	r := &ring{root: rootKey, keys: map[uint32]*key{}, rotation: stored.RotationConfig}
+	if r.rotation.MaxOperations == 0 {
+		r.rotation.MaxOperations = MostOperations
+	}
 	for _, s := range stored.Keys {
 		k, err := newKey(s.Term, s.Value, s.InstallTime, s.Encryptions)
 		if err != nil {

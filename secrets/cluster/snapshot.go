@@ -127,7 +127,7 @@ func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 	if _, err := state.Seek(0, io.SeekStart); err != nil {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	if err := g.Restore(ctx, state); err != nil {
+	if err := c.keeper.Keyring().Replacing(func() error { return g.Restore(ctx, state) }); err != nil {
 		return err
 	}
 	c.cfg.Log.Warn("secrets: the storage was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size, "same_keys", same)
@@ -150,7 +150,7 @@ func (c *Cluster) sameKeys(state io.ReadSeeker) (same bool, err error) {
 		if !ok {
 			return errkind.New(errkind.Invalid, "the snapshot holds no keyring: it is not of this plane")
 		}
-		same = c.keeper.Opens(keyring)
+		same = c.keeper.Keyring().Opens(keyring)
 		return nil
 	})
 	return same, errkind.E(errkind.Invalid, "snapshot", err)

@@ -67,6 +67,39 @@ func TestBatchTokens(t *testing.T) {
 	h.refused(errkind.Denied, made.ID, secrets.Read, "secret/x", "")
 }
 
+// The rule by which the barrier's key changes is the operator's, and is there after a restart.
+func TestRotationRule(t *testing.T) {
+	h := newHouse(t)
+	rule := func() string { return string(h.ok(secrets.Read, "sys/rotate/config", "").Data) }
+	if got := rule(); got != `{"enabled":true,"interval":0,"max_operations":3865470566}` {
+		t.Errorf("at first: %s", got)
+	}
+	for _, body := range []string{`{"max_operations":10}`, `{"max_operations":3865470567}`, `{"interval":"1h"}`,
+		`{"enabled":"perhaps"}`, `{"interval":"x"}`} {
+		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/rotate/config", body)
+	}
+	h.ok(secrets.Update, "sys/rotate/config", `{"interval":"24h"}`)
+	h.ok(secrets.Update, "sys/rotate/config", `{"max_operations":2000000}`)
+	h.Seal()
+	h.unseal()
+	if got := rule(); got != `{"enabled":true,"interval":"24h0m0s","max_operations":2000000}` {
+		t.Errorf("after a restart: %s", got)
+	}
+	for i, want := range []int{0, 1, 0} {
+		if n, err := h.TendKeys(t.Context()); n != want || err != nil {
+			t.Errorf("look %d: %d, %v; want %d", i, n, err, want)
+		}
+		if i == 0 {
+			h.wait(25 * time.Hour)
+		}
+	}
+	h.ok(secrets.Update, "sys/rotate/config", `{"enabled":false}`)
+	h.wait(25 * time.Hour)
+	if n, err := h.TendKeys(t.Context()); n != 0 || err != nil {
+		t.Errorf("turned off: %d, %v", n, err)
+	}
+}
+
 // A batch token ends with what it was made below, and its leases with that or with the token's time.
 func TestBatchTokensBelow(t *testing.T) {
 	h, l := leaseHouse(t)

@@ -45,8 +45,14 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) (holds func(
 // Derive makes a key for a purpose of the root key.
 func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.records.Barrier.Derive(purpose) }
 
-// Opens reports whether a keyring, as it is stored, is under the root key of now.
-func (k *Keeper) Opens(keyring []byte) bool { return k.records.Barrier.Opens(keyring) }
+// Keyring is what who replaces the storage asks: whether a keyring opens, and that none is stored meanwhile.
+type Keyring interface {
+	Opens(keyring []byte) bool
+	Replacing(do func() error) error
+}
+
+// Keyring is the barrier's.
+func (k *Keeper) Keyring() Keyring { return k.records.Barrier }
 
 // InFlight shows the requests that are under way on this server, by their ids.
 func (k *Keeper) InFlight() map[string]any { return k.flying.Show() }

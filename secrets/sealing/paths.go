@@ -20,7 +20,9 @@ func (of *Sealing) Rows() []system.Row {
 	return []system.Row{
 		{Path: "key-status", Read: s.keyStatus},
 		{Path: "rotate", Write: s.rotate},
+		{Path: "rotate/config", Read: s.rotation, Write: s.setRotation},
 		{Path: "rotate/keyring", Write: s.rotate},
+		{Path: "rotate/keyring/config", Read: s.rotation, Write: s.setRotation},
 		{Path: "rotate/root", Write: s.rotateRoot},
 		{Path: "seal", Write: s.seal},
 		{Path: "step-down", Write: s.stepDown},
@@ -36,6 +38,37 @@ func (s paths) keyStatus(*system.Call) (any, error) {
 
 func (s paths) rotate(c *system.Call) (any, error) {
 	return nil, s.records.Barrier.Rotate(c, s.records.Epoch())
+}
+
+// rotation is when the key is changed by itself.
+func (s paths) rotation(*system.Call) (any, error) {
+	rule, err := s.records.Barrier.Rotation()
+	var interval any = 0
+	if rule.Interval > 0 {
+		interval = rule.Interval.String()
+	}
+	return map[string]any{"max_operations": rule.MaxOperations, "interval": interval, "enabled": !rule.Disabled}, err
+}
+
+// setRotation changes what is given, and keeps the rest.
+func (s paths) setRotation(c *system.Call) (any, error) {
+	rule, err := s.records.Barrier.Rotation()
+	if err != nil {
+		return nil, err
+	}
+	rule.MaxOperations = int64(c.F.Int("max_operations", int(rule.MaxOperations)))
+	rule.Interval = c.F.Duration("interval", rule.Interval)
+	rule.Disabled = !c.F.Bool("enabled", !rule.Disabled)
+	switch {
+	case c.F.Err() != nil:
+		return nil, c.F.Err()
+	case rule.MaxOperations < barrier.LeastOperations || rule.MaxOperations > barrier.MostOperations:
+		return nil, errkind.Errorf(errkind.Invalid, "max_operations: must be %d to %d", barrier.LeastOperations,
+			barrier.MostOperations)
+	case rule.Interval != 0 && rule.Interval < barrier.LeastInterval:
+		return nil, errkind.New(errkind.Invalid, "interval: must be 24h at least, or 0 for none")
+	}
+	return nil, s.records.Barrier.SetRotation(c, s.records.Epoch(), rule)
 }
 
 func (s paths) seal(*system.Call) (any, error) {

@@ -306,3 +306,17 @@ func (o *Rekeys) finishRekey(ctx context.Context, kind RekeyKind, r *rekey) erro
 	o.under[kind] = nil
 	return nil
 }
+
+// TendKeys changes the barrier's key where its rule asks for it, on the active server.
+func (r *Rekeys) TendKeys(ctx context.Context) (int, error) {
+	s := r.s
+	if !s.Active() {
+		return 0, nil
+	}
+	rotated, err := s.records.Barrier.Tend(ctx, s.records.Epoch())
+	if rotated && err == nil {
+		s.cfg.Log.Info("secrets: the barrier has a new key by its rule (sys/rotate/config)")
+		return 1, nil
+	}
+	return 0, err
+}
