@@ -79,6 +79,8 @@ type Sink struct {
 	WrapTTL time.Duration
 	Path    string
 	Mode    fs.FileMode
+	DHPath  string // the file of the reader's key, for whom it is encrypted; "": it is not
+	AAD     string // is bound to what is encrypted
 }
 
 // APIProxy is how requests of clients are passed on.

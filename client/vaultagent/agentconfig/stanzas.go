@@ -159,9 +159,10 @@ func (r *reader) sink(v value) Sink {
 		return s
 	}
 	v.path += ".file"
-	const plain = "tokens are not encrypted here: use wrap_ttl, and rights of the file that its reader alone has"
-	v.walk(fields{"type": silently, "wrap_ttl": duration(&s.WrapTTL), "dh_type": unless(plain), "dh_path": unless(plain),
-		"derive_key": unless(plain), "aad": unless(plain), "aad_env_var": unless(plain),
+	const derived = "how that key is made is documented nowhere: leave it out, the key of both is used as it is"
+	kind, variable := "", ""
+	v.walk(fields{"type": silently, "wrap_ttl": duration(&s.WrapTTL), "dh_type": text(&kind), "dh_path": text(&s.DHPath),
+		"derive_key": unless(derived), "aad": text(&s.AAD), "aad_env_var": text(&variable),
 		"config": block(func(v value) {
 			v.walk(fields{"path": text(&s.Path), "mode": mode(&s.Mode),
 				"owner": refused("the file belongs to the user that the agent runs as"),
@@ -169,6 +170,20 @@ func (r *reader) sink(v value) Sink {
 		})})
 	if s.Path == "" {
 		v.fail("config.path is missing")
+	}
+	switch {
+	case kind != "" && kind != "curve25519":
+		v.fail("dh_type must be curve25519")
+	case (kind == "") != (s.DHPath == ""):
+		v.fail("dh_type and dh_path: one needs the other")
+	case kind == "" && (s.AAD != "" || variable != ""):
+		v.fail("aad and aad_env_var are for sinks with dh_type")
+	case s.AAD != "" && variable != "":
+		v.fail("aad and aad_env_var: give one of them")
+	case variable != "":
+		if s.AAD = os.Getenv(variable); s.AAD == "" {
+			v.fail("aad_env_var: the variable %s is not set", variable)
+		}
 	}
 	return s
 }

@@ -74,6 +74,9 @@ func (s *sinks) write(ctx context.Context, g grant) error {
 		if one.WrapTTL > 0 {
 			text, err = s.wrap(ctx, g.token, seconds(one.WrapTTL))
 		}
+		if err == nil && one.DHPath != "" {
+			text, err = sealed(&one, text)
+		}
 		if err == nil {
 			err = writeFile(one.Path, text, one.Mode)
 		}
