@@ -19,7 +19,7 @@ const maxNames = 1 << 16 // aliases that are remembered
 type LockoutRules = mount.Lockout
 
 // LockoutMethods are the types of auth methods that lock out.
-var LockoutMethods = []string{"approle", "ldap", "userpass"}
+var LockoutMethods = []string{"approle", "ldap", "okta", "radius", "userpass"}
 
 // Lockout counts failed logins by alias. It is in memory: a restart forgets it.
 // Safe for concurrent use; the zero value is ready.

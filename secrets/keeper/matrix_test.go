@@ -22,6 +22,7 @@ var openRoutes = []string{
 	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
 	"auth/userpass/login/status", "auth/ldap/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login",
 	"auth/kubernetes/login", "auth/azure/login", "auth/gcp/login", "auth/aws/login", "auth/github/login",
+	"auth/radius/login", "auth/radius/login/status", "auth/okta/login/status",
 	"auth/cert/login",
 	"ssh/public_key", "ssh/verify", // hosts ask: what to trust, and, once, whom a password that they were shown lets in
 	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",

@@ -16,6 +16,8 @@ import (
 	"corbel.dev/corbel/secrets/auth/jwt"
 	"corbel.dev/corbel/secrets/auth/kubernetes"
 	"corbel.dev/corbel/secrets/auth/ldap"
+	"corbel.dev/corbel/secrets/auth/okta"
+	"corbel.dev/corbel/secrets/auth/radius"
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/acltoken"
@@ -99,6 +101,12 @@ func (m *Mounts) kinds() map[string]Kind {
 		}},
 		login + "ldap": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
 			return ldap.New(&m.Lockout, m.lockoutRules(e), e.UUID)
+		}},
+		login + "radius": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+			return radius.New(&m.Lockout, m.lockoutRules(e), e.UUID)
+		}},
+		login + "okta": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+			return okta.New(&m.Lockout, m.lockoutRules(e), e.UUID)
 		}},
 		login + "jwt":  {Login, withKeys},
 		login + "oidc": {Login, withKeys}, // Vault's second name for it

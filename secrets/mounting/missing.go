@@ -8,8 +8,6 @@ import (
 // instead says of Vault's types that are not here what serves their users.
 var instead = map[Side]map[string]string{
 	Login: {
-		"okta":     "people log in by oidc with Okta as the provider, or by ldap with its LDAP interface",
-		"radius":   "people log in by ldap or oidc",
 		"kerberos": "people log in by ldap or oidc",
 	},
 	Secret: {

@@ -36,7 +36,7 @@ func TestMountsComeMoveAndGo(t *testing.T) {
 			t.Errorf("%s %s: %v", path, body, err)
 		}
 	}
-	for path, text := range map[string]string{"auth/okta": "oidc", "mounts/rabbitmq": "kv",
+	for path, text := range map[string]string{"auth/kerberos": "oidc", "mounts/rabbitmq": "kv",
 		"auth/none": "not found in the catalog: none"} {
 		err := ask(secrets.Update, path, `{"type":"`+strings.SplitN(path, "/", 2)[1]+`"}`)
 		if !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), text) {

@@ -9,7 +9,6 @@ package ldap
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -34,38 +33,7 @@ func New(lockout *auth.Lockout, rules auth.LockoutRules, mount string) *Engine {
 
 var _ engine.Renewer = (*Engine)(nil)
 
-const (
-	configKey = "config"
-	users     = "users/"
-	groups    = "groups/"
-)
-
-// mapping is what a user or a group of the directory has here.
-type mapping struct {
-	Policies []string `json:"policies,omitempty"`
-	Groups   []string `json:"groups,omitempty"` // of users: beside those that the directory says
-	group    bool
-}
-
-// Read implements auth.Record.
-func (m *mapping) Read(f *secrets.Fields) error {
-	if f.Has("policies") {
-		m.Policies = auth.Names(f.Strings("policies"))
-	}
-	if f.Has("groups") {
-		m.Groups = f.Strings("groups")
-	}
-	return f.Err()
-}
-
-// Show implements auth.Record.
-func (m *mapping) Show() map[string]any {
-	out := map[string]any{"policies": auth.List(m.Policies)}
-	if !m.group {
-		out["groups"] = strings.Join(m.Groups, ",")
-	}
-	return out
-}
+const configKey = "config"
 
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special { return engine.Special{Open: []string{"login/*"}} }
@@ -84,9 +52,9 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 	if err != nil || r.Rest == configKey {
 		return c != nil, err == nil, err
 	}
-	for _, prefix := range []string{users, groups} {
+	for _, prefix := range []string{auth.UserPrefix, auth.GroupPrefix} {
 		if name, is := strings.CutPrefix(r.Rest, prefix); is {
-			return auth.Exists[mapping](ctx, view, prefix, prefix+c.fold(name))
+			return auth.Exists[auth.Mapping](ctx, view, prefix, prefix+c.fold(name))
 		}
 	}
 	return false, false, nil
@@ -103,7 +71,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	case kind == configKey && name == "":
 		return e.config(r, c)
 	case kind == "users" || kind == "groups":
-		return auth.Crud(ctx, view, r, kind+"/", c.fold(name), &mapping{group: kind == "groups"})
+		return auth.Crud(ctx, view, r, kind+"/", c.fold(name), auth.MappingUnder(kind+"/"))
 	case kind == "login" && name != "" && (r.Op == secrets.Update || r.Op == secrets.Create):
 		return e.login(ctx, view, r, c, name)
 	case kind == "login" && name != "":
@@ -184,7 +152,7 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 	if !auth.Within(c.Tokens.CIDRs, r.Remote) {
 		return nil, auth.ErrDenied
 	}
-	policies, all, err := c.policies(ctx, view, name, found)
+	policies, all, err := auth.Mapped(ctx, view, c.Tokens.Policies, name, found, c.fold)
 	if err != nil {
 		return nil, err
 	}
@@ -195,40 +163,6 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 		return nil, err
 	}
 	return &secrets.Response{Auth: a}, nil
-}
-
-// policies are those of a user by name, own groups and groups of the directory; all are the groups' names.
-func (c *config) policies(ctx context.Context, view engine.View, name string, found []string) (policies, all []string,
-	err error) {
-	policies, all = slices.Clone(c.Tokens.Policies), slices.Clone(found)
-	user, err := auth.Find[mapping](ctx, view, users, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	if user != nil {
-		policies, all = append(policies, user.Policies...), append(all, user.Groups...)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	if all == nil {
-		all = []string{}
-	}
-	for _, g := range all {
-		if strings.Contains(g, "/") || g == "" {
-			continue // no record can have this name
-		}
-		m, err := auth.Find[mapping](ctx, view, groups, c.fold(g))
-		if errkind.Is(err, errkind.Invalid) {
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		if m != nil {
-			policies = append(policies, m.Policies...)
-		}
-	}
-	return auth.Names(policies), all, nil
 }
 
 // Renewable implements engine.Renewer: who is gone from the directory, or has other policies by now, renews nothing.
@@ -251,7 +185,7 @@ func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Req
 		}
 	}
 	p := c.Tokens
-	if p.Policies, _, err = c.policies(ctx, view, k.User, k.Groups); err == nil {
+	if p.Policies, _, err = auth.Mapped(ctx, view, p.Policies, k.User, k.Groups, c.fold); err == nil {
 		err = p.Unchanged(l.Policies)
 	}
 	if err != nil {
