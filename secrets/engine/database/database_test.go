@@ -402,6 +402,17 @@ func TestStatic(t *testing.T) {
 	}
 	d.Refused(errkind.Invalid, "cannot update static account username", secrets.Update, "static-roles/static1",
 		body{"username": "other"})
+	// What was not set is looked at soon, also after the role was written meanwhile.
+	d.OK(secrets.Update, "static-roles/static1", body{"rotation_statements": "SELECT 1/0"})
+	d.Refused(errkind.Invalid, "division by zero", secrets.Update, "rotate-role/static1", nil)
+	d.OK(secrets.Update, "static-roles/static1", body{"rotation_statements": "", "rotation_period": "720h"})
+	d.Wait(walWait + time.Second)
+	d.Tend()
+	if four := d.OK(secrets.Read, "static-creds/static1", nil); four.Text("password") == three.Text("password") {
+		t.Error("the pending password is not set")
+	} else if err := works(t, url, "fixed", four.Text("password")); err != nil {
+		t.Error(err)
+	}
 	d.OK(secrets.Delete, "static-roles/static1", nil)
 	d.Refused(errkind.NotFound, "", secrets.Read, "static-roles/static1", nil)
 	if left, err := d.Store.Scan(t.Context(), rotatePrefix, storage.After(rotatePrefix), 0); err != nil || len(left) != 0 {

@@ -111,7 +111,9 @@ func (c *call) writeStatic() (*secrets.Response, error) {
 		}
 		return c.change(cfg, s, was)
 	}
-	s.Next = s.Last.Add(s.Every)
+	if s.Pending == "" { // what a crash left is looked at when it was to be
+		s.Next = s.Last.Add(s.Every)
+	}
 	return c.save(s, was)
 }
 
