@@ -239,10 +239,10 @@ func (c term) once(ctx context.Context) (stepped bool, err error) {
 	// The wait ends when the server is sealed: then it is nobody's turn here.
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sealed := make(chan struct{})
+	sealed, closed := make(chan struct{}), c.keeper.Closed()
 	go func() {
 		defer close(sealed)
-		c.untilSealed(inner)
+		c.untilSealed(inner, closed)
 		cancel()
 	}()
 	defer func() { cancel(); <-sealed }()
@@ -261,10 +261,12 @@ func (c term) once(ctx context.Context) (stepped bool, err error) {
 	return c.rule(inner, r)
 }
 
-func (c term) untilSealed(ctx context.Context) {
+// untilSealed waits until the seal was closed since it was so for the given time, although it is open again by now: the
+// term's tables are gone with it.
+func (c term) untilSealed(ctx context.Context, closed uint64) {
 	for {
 		changed := c.keeper.Changes()
-		if c.keeper.Sealed() {
+		if c.keeper.Sealed() || c.keeper.Closed() != closed {
 			return
 		}
 		select {

@@ -64,6 +64,7 @@ type Sealing struct {
 	gate    *tables.Gate
 	records *sealed.Store
 	info    atomic.Pointer[ClusterInfo]
+	closed  atomic.Uint64 // how often Seal was called
 	timing  struct{ unseal, postUnseal, preSeal, seal *telemetry.Timing }
 
 	mu        sync.Mutex // one change of the seal at a time; guards what follows
@@ -498,6 +499,7 @@ func (s *Sealing) Seal() {
 		defer s.cfg.Close(st.Audits)
 	}
 	s.records.Barrier.Seal()
+	s.closed.Add(1)
 	s.info.Store(nil)
 	s.cfg.Forget()
 	s.unsealing.reset()
@@ -506,6 +508,9 @@ func (s *Sealing) Seal() {
 	s.migrating = nil
 	s.gate.Changed()
 }
+
+// Closed is how often the seal was closed: who looks late sees a seal that was opened again at once.
+func (s *Sealing) Closed() uint64 { return s.closed.Load() }
 
 // Sealed reports whether there are no keys: every request is refused.
 func (s *Sealing) Sealed() bool { return s.records.Sealed() }

@@ -1,6 +1,7 @@
 package secretsplane
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -76,6 +77,26 @@ func TestVaultStaticSeal(t *testing.T) {
 	v.must(400, "PUT", "sys/unseal", "", obj{"key": recovery[0]})
 	v.unseal(fresh)
 	v.awaitHealth(200)
+}
+
+// TestVaultSealsAndOpensAtOnce: a server that is unsealed before anybody saw that it was sealed becomes the active one.
+func TestVaultSealsAndOpensAtOnce(t *testing.T) {
+	v := startVault(t, "a", "")
+	shares, token := keysOf(v.must(200, "PUT", "sys/init", "", obj{"secret_shares": 1, "secret_threshold": 1}))
+	v.unseal(shares)
+	v.awaitHealth(200)
+	share, err := base64.StdEncoding.DecodeString(shares[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		v.srv.plane.keeper.Seal()
+		if _, err := v.srv.plane.keeper.Unseal(t.Context(), share); err != nil {
+			t.Fatal(err)
+		}
+		v.awaitHealth(200)
+		v.must(200, "GET", "auth/token/lookup-self", token, nil)
+	}
 }
 
 // TestVaultSealMigration: from shares to an automatic seal and back, with the same shares; not without being told to.
