@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/cli/vaultcmd/agentgen"
 	"corbel.dev/corbel/client/vault"
 	"corbel.dev/corbel/client/vaultagent"
 	"corbel.dev/corbel/client/vaultagent/agentconfig"
@@ -39,6 +40,7 @@ type agentRun struct {
 // VaultAgent builds `vault agent`.
 func VaultAgent(e *command.Env, c *cobra.Command) {
 	agentCommand(e, c, agentconfig.Agent)
+	c.AddCommand(agentgen.Command(e))
 	c.Example = "  vault agent -config=/etc/vault-agent.d\n  vault agent -config=agent.hcl -exit-after-auth"
 }
 

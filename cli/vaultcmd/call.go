@@ -43,6 +43,12 @@ type Call struct {
 // Ctx is the command's context.
 func (c *Call) Ctx() context.Context { return c.cmd.Context() }
 
+// TokenFile is where the token of the last login is.
+func (c *Call) TokenFile() string { return c.tokenFile }
+
+// Server is the address of the server that is talked to.
+func (c *Call) Server() string { return c.cfg.Address }
+
 // CodeRefused is the exit code for what the server refused or does not have.
 const CodeRefused = command.ExitCode(2)
 

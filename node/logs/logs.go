@@ -72,6 +72,9 @@ func ParseLevel(name string) (level slog.Level, ok bool) {
 
 func equalWord(a, b string) bool { return bytes.EqualFold([]byte(a), []byte(b)) }
 
+// Level is that of what is written.
+func (l *Logs) Level() slog.Level { return l.level.Level() }
+
 // SetLevel changes what is written from now on.
 func (l *Logs) SetLevel(level slog.Level) {
 	l.level.Set(level)

@@ -229,6 +229,49 @@ func TestProfilesAndLog(t *testing.T) {
 	}
 }
 
+// level is that of a log that nobody writes.
+type level struct{ slog.LevelVar }
+
+// SetLevel implements tools.Level.
+func (l *level) SetLevel(to slog.Level) { l.Set(to) }
+
+func TestLoggers(t *testing.T) {
+	h := newHouse(t)
+	h.refused(errkind.NotFound, h.root, secrets.Read, "sys/loggers", "")
+	log := &level{}
+	h.owners.tools.Local.Level, h.owners.tools.Local.LevelAtStart = log, slog.LevelWarn
+	shows := func(want string) {
+		t.Helper()
+		for _, path := range []string{"sys/loggers", "sys/loggers/core"} {
+			if got := string(h.ok(secrets.Read, path, "").Data); got != `{"core":"`+want+`"}` {
+				t.Errorf("%s: %s, want %s", path, got, want)
+			}
+		}
+	}
+	shows("info")
+	h.ok(secrets.Update, "sys/loggers", `{"level":"TRACE"}`)
+	shows("trace")
+	h.ok(secrets.Update, "sys/loggers/core", `{"level":"error"}`)
+	shows("error")
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/loggers", `{"level":"loud"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/loggers/audit", `{"level":"debug"}`)
+	h.ok(secrets.Delete, "sys/loggers", "")
+	shows("warn")
+}
+
+func TestPoliciesWithTheirText(t *testing.T) {
+	h := newHouse(t)
+	h.ok(secrets.Update, "sys/policies/acl/app", `{"policy":"path \"a\" { capabilities = [\"read\"] }"}`)
+	list := object(t, h.ok(secrets.List, "sys/policies/detailed/acl", ""))
+	if got := fmt.Sprint(list["keys"]); got != "[app default root]" {
+		t.Error(got)
+	}
+	info := list["key_info"].(map[string]any)
+	if app := info["app"].(map[string]any); app["name"] != "app" || !strings.Contains(fmt.Sprint(app["policy"]), "path") {
+		t.Errorf("%v", app)
+	}
+}
+
 func TestVersionHistory(t *testing.T) {
 	h := newHouse(t)
 	for i, name := range []string{"1.0.0", "1.0.0", "1.1.0"} {

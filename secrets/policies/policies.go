@@ -31,6 +31,7 @@ func (p *Policies) Rows() []system.Row {
 		{Path: "policies/acl", InNamespaces: true, List: p.policyNames},
 		{Path: "policies/acl/", InNamespaces: true, Read: p.readPolicy, Write: p.writePolicy,
 			Del: p.deletePolicy, List: p.policyNames},
+		{Path: "policies/detailed/acl", InNamespaces: true, List: p.policyTexts},
 		{Path: "capabilities", InNamespaces: true, Write: p.capabilities},
 		{Path: "capabilities-self", InNamespaces: true, Write: p.capabilities},
 		{Path: "capabilities-accessor", InNamespaces: true, Write: p.capabilities},
@@ -40,7 +41,7 @@ func (p *Policies) Rows() []system.Row {
 	}
 }
 
-func (p *Policies) policyNames(c *system.Call) (any, error) {
+func (*Policies) names(c *system.Call) []string {
 	names := slices.Collect(maps.Keys(c.Tables.Policies))
 	if c.Tables.Space == nil {
 		names = append(names, policy.RootName)
@@ -48,10 +49,30 @@ func (p *Policies) policyNames(c *system.Call) (any, error) {
 		names = append(names, "default")
 	}
 	slices.Sort(names)
+	return names
+}
+
+func (p *Policies) policyNames(c *system.Call) (any, error) {
+	names := p.names(c)
 	if strings.HasPrefix(c.Rest, "policies/") {
 		return map[string]any{"keys": names}, nil
 	}
 	return map[string]any{"keys": names, "policies": names}, nil
+}
+
+// policyTexts lists policies with what they say, as OpenBao has it.
+func (p *Policies) policyTexts(c *system.Call) (any, error) {
+	names := p.names(c)
+	info := map[string]any{}
+	for _, name := range names {
+		c.Name = name
+		_, text, err := p.policyText(c)
+		if err != nil && !errkind.Is(err, errkind.NotFound) { // it went meanwhile
+			return nil, err
+		}
+		info[name] = map[string]any{"name": name, "policy": text}
+	}
+	return map[string]any{"keys": names, "key_info": info}, nil
 }
 
 func (p *Policies) policyText(c *system.Call) (name, text string, err error) {

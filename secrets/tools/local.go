@@ -27,6 +27,9 @@ type Local struct {
 	Follow func(ctx context.Context, level slog.Level, json bool, w io.Writer, flush func()) error
 	// Settings are those of the server without its secrets.
 	Settings func() map[string]any
+	// Level is that of the log; LevelAtStart is the configuration's.
+	Level        Level
+	LevelAtStart slog.Level
 	// Version is what the server calls itself.
 	Version string
 }

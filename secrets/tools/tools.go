@@ -53,6 +53,8 @@ func (o *Tools) Rows() []system.Row {
 		{Path: "host-info", Read: o.hostInfo},
 		{Path: "in-flight-req", Read: o.inFlightRequests},
 		{Path: "monitor", Read: o.monitor},
+		{Path: "loggers", Read: o.readLogger, Write: o.writeLogger, Del: o.resetLogger},
+		{Path: "loggers/", Read: o.readLogger, Write: o.writeLogger, Del: o.resetLogger},
 		{Path: "pprof", Read: o.profile},
 		{Path: "pprof/", Read: o.profile},
 	}

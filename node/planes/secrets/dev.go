@@ -69,7 +69,8 @@ func NewDevServer(cfg DevConfig) (*DevServer, error) {
 	page := &plane.Front{}
 	made, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
 		admits: &admission.Ports{}, log: lines.Logger(), front: page.Before,
-		keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow}}}, cfg.RootToken, kvVersion)
+		keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow, Level: lines,
+			LevelAtStart: lines.Level()}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}

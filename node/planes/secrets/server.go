@@ -209,7 +209,7 @@ func (s *Server) open() (err error) {
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName,
 			Seal: locks.Now, OldSeal: locks.Old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix},
-			Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
+			Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized, Level: s.logs, LevelAtStart: s.logs.Level()}},
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer,
 			Version: version.VaultContract},
 	}
