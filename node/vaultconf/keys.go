@@ -1,6 +1,7 @@
 package vaultconf
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/clienttls"
 )
 
 // reader collects what a source says and what is wrong with it.
@@ -283,4 +286,17 @@ func (k *Keys) Done() {
 		}
 		k.r.warn("%s: unknown or unsupported field in the configuration", name)
 	}
+}
+
+// ClientTLS takes the keys of a client that speaks TLS: tls_ca_file, tls_cert_file, tls_key_file and tls_skip_verify.
+func (k *Keys) ClientTLS() (*tls.Config, error) {
+	names := clienttls.Files{CA: "tls_ca_file", Cert: "tls_cert_file", Key: "tls_key_file"}
+	c, err := clienttls.Files{CA: k.String(names.CA, ""), Cert: k.String(names.Cert, ""),
+		Key: k.String(names.Key, "")}.Config(names)
+	skip := k.Bool("tls_skip_verify", false)
+	if err != nil {
+		return nil, err
+	}
+	c.InsecureSkipVerify = skip // the operator asked for it by name
+	return c, nil
 }

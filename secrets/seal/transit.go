@@ -3,8 +3,6 @@ package seal
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -13,10 +11,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/kit/clienttls"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -59,24 +57,12 @@ func NewTransit(cfg TransitConfig) (*Transit, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	secure := &tls.Config{ServerName: cfg.ServerName, InsecureSkipVerify: cfg.SkipVerify, MinVersion: tls.VersionTLS12}
-	if cfg.CACertFile != "" {
-		text, err := os.ReadFile(cfg.CACertFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls_ca_cert: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("tls_ca_cert: %s holds no certificate", cfg.CACertFile)
-		}
+	secure, err := clienttls.Files{CA: cfg.CACertFile, Cert: cfg.ClientCertFile, Key: cfg.ClientKeyFile}.Config(
+		clienttls.Files{CA: "tls_ca_cert", Cert: "tls_client_cert", Key: "tls_client_key"})
+	if err != nil {
+		return nil, err
 	}
-	if cfg.ClientCertFile != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.ClientCertFile, cfg.ClientKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls_client_cert, tls_client_key: %w", err)
-		}
-		secure.Certificates = []tls.Certificate{pair}
-	}
+	secure.ServerName, secure.InsecureSkipVerify = cfg.ServerName, cfg.SkipVerify
 	return &Transit{cfg, &http.Client{Timeout: transitWithin, Transport: &http.Transport{TLSClientConfig: secure,
 		Proxy: http.ProxyFromEnvironment}}}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
@@ -87,31 +86,12 @@ func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 
 // storageTLS reads the tls_ keys of a storage; nil where there are none.
 func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
-	ca, cert, key, skip := k.String("tls_ca_file", ""), k.String("tls_cert_file", ""), k.String("tls_key_file", ""),
-		k.Bool("tls_skip_verify", false)
 	k.Ignore("tls_min_version") // 1.2 is the least in any case
-	if ca == "" && cert == "" && key == "" && !skip {
-		return nil, nil
+	c, err := k.ClientTLS()
+	if err != nil || c.RootCAs == nil && len(c.Certificates) == 0 && !c.InsecureSkipVerify {
+		return nil, err
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} // the operator asked for it by name
-	if ca != "" {
-		pem, err := vfs.ReadFile(vfs.OS{}, ca)
-		if err != nil {
-			return nil, fmt.Errorf("tls_ca_file: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls_ca_file: %s has no certificate", ca)
-		}
-	}
-	if cert != "" || key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("tls_cert_file, tls_key_file: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
+	return c, nil
 }
 
 func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,33 +150,17 @@ func read(k *vaultconf.Keys, getenv func(string) string) (*consul, error) {
 }
 
 func readTLS(k *vaultconf.Keys) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: k.Bool("tls_skip_verify", false)}
-	switch least := k.String("tls_min_version", "tls12"); least {
+	least := k.String("tls_min_version", "tls12")
+	c, err := k.ClientTLS()
+	if err != nil {
+		return nil, err
+	}
+	switch least {
 	case "tls10", "tls11", "tls12":
 	case "tls13":
 		c.MinVersion = tls.VersionTLS13
 	default:
 		return nil, fmt.Errorf("tls_min_version: %q must be tls12 or tls13", least)
-	}
-	if file := k.String("tls_ca_file", ""); file != "" {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("tls_ca_file: %w", err)
-		}
-		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("tls_ca_file: %s holds no certificate", file)
-		}
-	}
-	cert, key := k.String("tls_cert_file", ""), k.String("tls_key_file", "")
-	if (cert == "") != (key == "") {
-		return nil, errors.New("tls_cert_file, tls_key_file: one needs the other")
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("tls_cert_file: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }
