@@ -148,6 +148,10 @@ func (m *Maker) peered(t *chain.Target) *Peered {
 	case !ok:
 		p.Problem = fmt.Sprintf("the peer %q exports no service %q", t.Peer, t.Service)
 		return p
+	case t.ServiceSubset != "": // all instances would be others than those that are meant
+		p.Problem = fmt.Sprintf("the subset %q of %q: subsets of a service of a peer cannot be reached; have the peer "+
+			"export them as services", t.ServiceSubset, t.Service)
+		return p
 	}
 	p.Roots, p.SNI = trust.Roots, externalName(t.Service, trust.As, trust.Domain)
 	p.Identity = "spiffe://" + trust.Domain + "/ns/default/dc/" + url.PathEscape(trust.Datacenter) + "/svc/" +

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/peered"
 	"corbel.dev/corbel/catalog/statestore"
 )
@@ -84,6 +85,18 @@ func TestWhatAPeerIsTold(t *testing.T) {
 		{Address: "198.51.100.1", Port: 443, Health: uint8(Unhealthy), Weight: 1},
 		{Address: "name.example", Port: 8443, Weight: 1}}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestNoSubsetsOfPeers: who asks for a subset is not given all instances.
+func TestNoSubsetsOfPeers(t *testing.T) {
+	_, m := farWorld(t, "passing")
+	if p := m.peered(&chain.Target{Peer: "east", Service: "db"}); !p.Reached() {
+		t.Fatalf("without a subset: %+v", p)
+	}
+	p := m.peered(&chain.Target{Peer: "east", Service: "db", ServiceSubset: "v1"})
+	if p.Reached() || len(p.Endpoints) > 0 || !strings.Contains(p.Problem, `subset "v1"`) {
+		t.Errorf("%+v", p)
 	}
 }
 
