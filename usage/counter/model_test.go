@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -37,6 +38,7 @@ type world struct {
 	cut       bool     // a place before it fails with what it is asked for
 	products  []*usage.Product
 	wrap      func(eventlog.Log) eventlog.Log // nil leaves the log as it is
+	every     time.Duration                   // between snapshots; zero is 15 ms
 	counter   *Counter
 	stop      func()
 	// The model: events that count, by tenant, source and id.
@@ -97,7 +99,7 @@ func (w *world) make() *Counter {
 			}
 			return w.wrap(log), nil
 		},
-		Store: counterstate.New(counterstate.Config{Blobs: blobs}), Snapshot: 15 * time.Millisecond,
+		Store: counterstate.New(counterstate.Config{Blobs: blobs}), Snapshot: cmp.Or(w.every, 15*time.Millisecond),
 		Copies: copies, CopyEvery: 20 * time.Millisecond, Name: "s1",
 		Key: func(context.Context) (usage.Key, error) { return w.key, nil }, Clock: clock.Real{},
 	})
@@ -348,7 +350,7 @@ func (w *world) tryStart() error {
 		return err
 	}
 	defer log.Close()
-	_, err = c.load(w.t.Context(), log)
+	err = c.load(w.t.Context(), log, &saver{})
 	return err
 }
 
@@ -376,4 +378,39 @@ func TestHistories(t *testing.T) {
 		}
 		w.stop()
 	}
+}
+
+// TestKilledAgainSoon: a counter that is killed each time before its next snapshot does not read ever more of its log:
+// what a start has read that took long, as corrections do, is saved at once.
+func TestKilledAgainSoon(t *testing.T) {
+	w := newWorld(t, 3)
+	w.every = time.Hour
+	snapshots := func() int {
+		list, err := w.fs.ReadDir("/state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	w.start()
+	for range 20 {
+		w.send()
+	}
+	w.void("c1")
+	crash := func() {
+		after := w.fs.Killed()
+		w.stop()
+		w.fs = after
+		w.start()
+	}
+	if n := snapshots(); n != 0 {
+		t.Fatalf("there are %d snapshots before the first start has read anything", n)
+	}
+	crash()
+	polltest.Until(t, func() bool { return snapshots() > 0 }, "what the start has read to be saved")
+	w.judge(1)
+	w.send()
+	crash() // it begins with the snapshot, and has one record to read
+	w.judge(2)
+	w.stop()
 }

@@ -55,13 +55,12 @@ func (c *Counter) once(ctx context.Context) (err error) {
 			err = failed
 		}
 	}()
-	saved, err := c.load(ctx, log)
-	if err != nil {
+	snapshots := &saver{c: c, log: log}
+	if err := c.load(ctx, log, snapshots); err != nil {
 		return err
 	}
 	c.Share().begin()
 	stored := make(chan []*waiting, 4) // full: the next batches are not appended before one is applied
-	snapshots := &saver{c: c, log: log, saved: saved}
 	var parts life.Group
 	parts.Add("janitor", eventlog.Janitor{Log: log, Groups: []string{Group}, Keep: c.cfg.Keep, Clock: c.cfg.Clock,
 		Logger: c.cfg.Log}.Run)
@@ -79,18 +78,19 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	return err
 }
 
-// load makes the state anew: the newest snapshot, and what stands in the log behind it.
-func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.Position, err error) {
+// load makes the state anew: the newest snapshot, and what stands in the log behind it. It tells the saver of both.
+func (c *Counter) load(ctx context.Context, log eventlog.Log, told *saver) error {
 	bounds, err := log.Bounds(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	state, saved, err := c.restore(ctx, log, bounds[0])
 	if err != nil {
-		return nil, err
+		return err
 	}
+	told.saved = saved
 	if bounds, err = log.Bounds(ctx); err != nil { // it may begin elsewhere now
-		return nil, err
+		return err
 	}
 	c.role.mu.Lock()
 	c.role.tail = bounds[0].Next
@@ -99,13 +99,15 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	c.state, c.log = state, log
 	c.cfg.Signal.tell()
 	c.mu.Unlock()
-	err = scan(ctx, log, state.next, bounds[0].Next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
+	return scan(ctx, log, state.next, bounds[0].Next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
 		var failed error
 		err := c.applyRecord(ctx, rec, offset, func(err error) { failed = err })
 		c.settle(0)
+		if told.behind++; rec.Correction != nil { // it has read the log
+			told.behind += muchBehind
+		}
 		return cmp.Or(err, notConflict(failed))
 	})
-	return saved, err
 }
 
 // scan reads the records of a log in [from, to). It counts the bytes that it reads, where they are a part of the

@@ -18,10 +18,21 @@ type saver struct {
 	log    eventlog.Log
 	saved  []eventlog.Position // of the newest snapshot
 	copied time.Time           // when the copies were made
+	behind int                 // records behind it that the start has read; a correction is as much as many
 }
+
+// muchBehind is so much that a start has read that it is saved at once: a server that is killed again soon would read
+// it each time, and more.
+const muchBehind = 1000
 
 func (s *saver) run(ctx context.Context) error {
 	s.copied = s.c.cfg.Clock.Now()
+	if s.behind >= muchBehind {
+		s.c.settle(0)
+		if err := s.save(ctx, false); err != nil && ctx.Err() == nil {
+			s.c.cfg.Log.Warn("usage: cannot save the state; the next start reads more of the log", "error", err)
+		}
+	}
 	for {
 		t := s.c.cfg.Clock.NewTimer(s.c.cfg.Snapshot)
 		select {

@@ -97,8 +97,8 @@ var rows = []row{
 		"killed in each cycle; every estimate against an exact model; time until all served again", 10,
 		4 * time.Minute, false,
 		usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second})},
-	{"usage-one", "the same on one server", 4, 90 * time.Second, false,
-		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
+	{"usage-one", "the same on one server", 4, 75 * time.Second, false,
+		usageCrash(usageruns.Usage{Servers: 1, Cycles: 50, Load: 500 * time.Millisecond})},
 	{"usage-kafka", "the same with the log in three real brokers of Kafka, of which one is killed in most cycles, with " +
 		"servers or alone", 1, 5 * time.Minute, false, usageKafka},
 	{"usage-warm", "usage plane: one of three servers killed in each cycle and begun from copies in S3, some of them " +
