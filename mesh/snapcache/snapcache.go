@@ -92,6 +92,7 @@ func (c *Config) complete() {
 type Cache struct {
 	cfg     Config
 	entries entryCache
+	shared  sharedRules
 	meters  meters
 	counts  counts
 
