@@ -25,6 +25,7 @@ const (
 	leastPercent   = 80
 	deadPercent    = 15
 	scanPerSecond  = 20 << 20
+	heldShare      = 2 // large requests take no more of the room than 1/heldShare of leastPercent
 	headroomPeriod = 100 * time.Millisecond
 	// startedAfter is when what a start read and threw away (logs, snapshots: more than the state itself) is given back.
 	startedAfter = 5 * time.Second
@@ -33,7 +34,8 @@ const (
 )
 
 // gcPercent is the collector's setting for a live heap of which a part may have pointers, the garbage that is made in
-// a second, and what large requests hold: of that most is, or soon will be, garbage too, so it takes from the room.
+// a second, and what large requests hold: of that most is, or soon will be, garbage too, so it takes from the room, but
+// not all of it: a heap of 1 GB with room for 12 MiB is looked through again and again by both processors.
 func gcPercent(liveBytes, scanBytes, perSecond, heldBytes uint64) int {
 	const least = 4 << 20
 	liveBytes = max(liveBytes, least)
@@ -44,8 +46,8 @@ func gcPercent(liveBytes, scanBytes, perSecond, heldBytes uint64) int {
 	if wanted < float64(most) {
 		garbage = max(leastBytes, uint64(wanted))
 	}
-	if garbage > leastBytes {
-		garbage -= min(heldBytes, garbage-leastBytes)
+	if floor := max(leastBytes, scanBytes*leastPercent/100/heldShare); garbage > floor {
+		garbage -= min(heldBytes, garbage-floor)
 	}
 	return int((garbage*100 + liveBytes/2) / liveBytes)
 }

@@ -35,9 +35,14 @@ func TestHeadroomIsWhatTheGarbageNeeds(t *testing.T) {
 }
 
 func TestHeadroomShrinksWithWhatRequestsHold(t *testing.T) {
-	for held, want := range map[uint64]int{0: 100, 48 << 20: 50, 84 << 20: 13, 1 << 30: 13} {
-		if got := gcPercent(96<<20, 96<<20, 1<<40, held); got != want {
+	for held, want := range map[uint64]int{0: 400, 48 << 20: 200, 84 << 20: 50, 1 << 30: 50} {
+		if got := gcPercent(24<<20, 24<<20, 1<<40, held); got != want {
 			t.Errorf("%d bytes are held: %d %%, want %d", held, got, want)
+		}
+	}
+	for held, want := range map[uint64]int{0: 80, 100 << 20: 70, 1 << 40: 40} {
+		if got := gcPercent(1<<30, 1<<30, 1<<40, held); got != want {
+			t.Errorf("%d bytes are held beside a live heap of 1 GiB: %d %%, want %d", held, got, want)
 		}
 	}
 }

@@ -117,7 +117,7 @@ var rows = []row{
 	{"jobs-faults-third", "the same with 1,100 nodes, of which 1,000 are cut off: what two cores hold", 1, 5 * time.Minute,
 		false, jobsFaults(1100)},
 	{"jobs-beside", "jobs plane: placements beside metrics sinks that stall, and beside a secrets plane that takes 30 s " +
-		"for an answer, in pairs with quiet ones; what of the rate is left, in percent", 1, 6 * time.Minute, true,
+		"for an answer, in pairs with quiet ones; what of the rate is left, in percent", 1, 8 * time.Minute, true,
 		jobsBeside},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second,
 		false, watch},
@@ -290,7 +290,7 @@ func jobsFaults(nodes int) runner {
 }
 
 func jobsBeside(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := jobsruns.RunBeside(ctx, l, jobsruns.Beside{Pairs: 10, Allocations: 1000, Answer: 30 * time.Second,
+	r, err := jobsruns.RunBeside(ctx, l, jobsruns.Beside{Pairs: 5, Allocations: 1000, Answer: 30 * time.Second,
 		Least: 0.9}, seed)
 	return done{Counts: map[string]int{"pairs": len(r.Sink) + len(r.Secrets), "tokens": r.Tokens,
 		"metrics dropped": int(r.Dropped)}}, err

@@ -74,7 +74,9 @@ func RunFaults(ctx context.Context, l *faultrun.Lab, cfg Faults, seed uint64) (F
 	defer r.clerk.client.Close()
 	r.clerk.client.Timeout, f.Admin.Timeout = 30*time.Second, 30*time.Second // lists are long
 	r.ledger.jobs = []*work{{id: "still", kind: "service", count: cfg.Nodes / 2},
-		{id: "everywhere", kind: "system", count: 1}, {id: "port", kind: "service", count: cfg.Nodes / 10, port: 8080}}
+		{id: "everywhere", kind: "system", count: 1},
+		// One a node, and there is a place for each when Cut of the nodes are gone.
+		{id: "port", kind: "service", count: max(1, min(cfg.Nodes/10, (cfg.Nodes-cfg.Cut)/2)), port: 8080}}
 	if err := r.put(ctx, r.ledger.jobs...); err != nil {
 		return r.report, fmt.Errorf("%w\n%s", err, r.Logs())
 	}
