@@ -59,6 +59,9 @@ type cause struct {
 	layer layer
 	// effect says that a deeper cause may be all there is to it.
 	effect bool
+	// fact says that it was seen as it is and not derived from figures: it comes before those of its severity, however
+	// much of the time lost they explain, since what a dead server would have shown is in nobody's figures.
+	fact bool
 }
 
 // Line is a worded figure.
@@ -113,12 +116,21 @@ func (r reach) covers(member, plane, stage string) bool {
 		(r.stage == "" || stage == "" || r.stage == stage)
 }
 
-// rank orders findings: severity, then how much they explain, then code and member, so that equal evidence gives an
-// equal report.
+// place is a finding's before its score counts.
+func (f *Finding) place() int {
+	place := 2 * f.Severity.weight()
+	if f.fact {
+		place++
+	}
+	return place
+}
+
+// rank orders findings: severity, then facts, then how much they explain, then code and member, so that equal evidence
+// gives an equal report.
 func rank(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int {
 		return cmp.Or(
-			-cmp.Compare(a.Severity.weight(), b.Severity.weight()),
+			-cmp.Compare(a.place(), b.place()),
 			-cmp.Compare(a.Score, b.Score),
 			-cmp.Compare(a.layer, b.layer),
 			cmp.Compare(a.Code, b.Code),

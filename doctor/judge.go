@@ -243,7 +243,7 @@ func missing(c *Cluster, views []*view) []Finding {
 			continue // an agent that is away is the catalog's to tell
 		}
 		f := Finding{Code: "member-silent", Severity: Critical, Member: s.Member,
-			cause:   cause{layer: layerMachine},
+			cause:   cause{layer: layerMachine, fact: true},
 			subject: "cluster:" + s.Member,
 			Culprit: s.Member, Title: fmt.Sprintf("%s does not answer: %s", s.Member, s.Reason),
 			Evidence: []Line{{Text: fmt.Sprintf("%d other members answered, %s did not: %s", len(views), s.Member, s.Reason)}},
