@@ -105,25 +105,13 @@ func (r *faultsRun) put(ctx context.Context, list ...*work) error {
 	return r.exact(ctx)
 }
 
-// placed is how many allocations the jobs have that have none but these.
+// placed is how many allocations the jobs have.
 func (r *faultsRun) placed(ctx context.Context, list []*work) (n int, err error) {
-	var jobs []struct {
-		ID         string
-		JobSummary struct {
-			Summary map[string]struct{ Starting, Running int }
-		}
+	jobs, err := r.summaries(ctx)
+	for _, w := range list {
+		n += jobs[w.id].Starting + jobs[w.id].Running
 	}
-	if err := r.read(ctx, "/v1/jobs?stale", &jobs); err != nil {
-		return 0, err
-	}
-	for _, j := range jobs {
-		if slices.ContainsFunc(list, func(w *work) bool { return w.id == j.ID }) {
-			for _, g := range j.JobSummary.Summary {
-				n += g.Starting + g.Running
-			}
-		}
-	}
-	return n, nil
+	return n, err
 }
 
 // leaders: the leader dies while it places what would fill a quarter of the fleet; another one goes on.

@@ -139,6 +139,30 @@ func (f *fleet) count(ctx context.Context, status string) (n int, err error) {
 	return n, nil
 }
 
+// summary is how many allocations a job has.
+type summary struct{ Starting, Running int }
+
+// summaries are those of all jobs, by their ids.
+func (f *fleet) summaries(ctx context.Context) (map[string]summary, error) {
+	var jobs []struct {
+		ID         string
+		JobSummary struct{ Summary map[string]summary }
+	}
+	if err := f.read(ctx, "/v1/jobs?stale", &jobs); err != nil {
+		return nil, err
+	}
+	by := make(map[string]summary, len(jobs))
+	for _, j := range jobs {
+		var all summary
+		for _, g := range j.JobSummary.Summary {
+			all.Starting += g.Starting
+			all.Running += g.Running
+		}
+		by[j.ID] = all
+	}
+	return by, nil
+}
+
 // numberOf is a simulated node's number by its id, or -1.
 func numberOf(id string) int {
 	if len(id) != 36 || id[:8] != "51000000" {
