@@ -259,7 +259,7 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		sc.encode(out, m.Instances(s).Encode)
 	case mesh.SubjectRules:
-		sc.encode(out, func() ([]byte, error) { return sc.rules(m, s.Service) })
+		sc.encode(out, func() ([]byte, error) { return sc.shared.encode(m, s.Service) })
 	case mesh.SubjectUpstream:
 		if s.Peer != "" {
 			out.add(input{inputManualIPs, catalog.ManualIPsKey(s.Peer, s.Service)})

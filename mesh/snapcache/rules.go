@@ -20,14 +20,14 @@ type sharedRules struct {
 	body   []byte // nil: none was encoded yet
 }
 
-// rules encodes who may reach the service.
-func (sc *Cache) rules(m *mesh.Maker, service string) ([]byte, error) {
+// encode encodes who may reach the service.
+func (s *sharedRules) encode(m *mesh.Maker, service string) ([]byte, error) {
 	v := m.Rules(service)
 	if m.State.Record(catalog.RecordConfigEntry, entry.Key(entry.ServiceIntentions, service)) != nil ||
 		slices.ContainsFunc(v.Intentions, func(i mesh.Intention) bool { return i.Peer != "" }) { // a peer's trust may change
 		return encodeRules(v)
 	}
-	s, of := &sc.shared, m.State.Record(catalog.RecordConfigEntry, entry.Key(entry.ServiceIntentions, "*"))
+	of := m.State.Record(catalog.RecordConfigEntry, entry.Key(entry.ServiceIntentions, "*"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.body != nil && s.of == of && s.domain == v.TrustDomain {
