@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"corbel.dev/corbel/doctor/usual"
 )
 
 // TestStories runs testdata/*.txt. A story tells evidence line by line, and what the report must say:
@@ -243,7 +245,7 @@ func parseSeries(kind Kind, words []string, window time.Duration) (Series, error
 	if kind == Timing {
 		s.Now.Count = 1000
 	}
-	var usual Usual
+	var level usual.Level
 	for _, w := range words[1:] {
 		key, value, named := strings.Cut(w, "=")
 		if !named {
@@ -267,15 +269,15 @@ func parseSeries(kind Kind, words []string, window time.Duration) (Series, error
 		case "slope":
 			s.Now.Slope = v
 		case "usual":
-			usual.Level, usual.Windows = v, 1000
+			level.Level, level.Windows = v, 1000
 		case "often":
-			usual.Rate = v
+			level.Rate = v
 		default:
 			return s, fmt.Errorf("unknown word %q", w)
 		}
 	}
-	if usual.Windows > 0 {
-		s.Usual = &usual
+	if level.Windows > 0 {
+		s.Usual = &level
 	}
 	switch kind {
 	case Counter:
@@ -289,30 +291,8 @@ func parseSeries(kind Kind, words []string, window time.Duration) (Series, error
 	return s, nil
 }
 
-func TestUsual(t *testing.T) {
-	var u Usual
-	for range 200 {
-		u.Learn(4, 100)
-	}
-	if !u.Known() || u.Level < 3.9 || u.Level > 4.1 {
-		t.Fatalf("a steady 4 was learned as %+v", u)
-	}
-	for range 180 { // half an hour of an incident
-		u.Learn(400, 100)
-	}
-	if u.Level > 6 {
-		t.Errorf("half an hour of an incident made %.1f usual instead of 4", u.Level)
-	}
-	for range 8640 { // a day of a new kind of load
-		u.Learn(8, 100)
-	}
-	if u.Level < 7.5 || u.Level > 8.5 || u.High < u.Level {
-		t.Errorf("after a day of 8 the usual is %+v", u)
-	}
-}
-
 func TestUsualIsNotKnownAtOnce(t *testing.T) {
-	s := Series{Kind: Timing, Now: Stat{Mean: 100, Count: 100}, Usual: &Usual{Level: 1, Windows: usualWindows - 1}}
+	s := Series{Kind: Timing, Now: Stat{Mean: 100, Count: 100}, Usual: &usual.Level{Level: 1, Windows: 29}}
 	if s.times() != 0 {
 		t.Error("a ratio to something hardly known")
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/doctor/usual"
 )
 
 // Cluster is all that could be had at one moment.
@@ -93,7 +95,7 @@ type Series struct {
 	Kind   Kind    `json:"kind"`
 	Now    Stat    `json:"now"`
 	// Usual is what was learned; nil while too little was seen.
-	Usual *Usual `json:"usual,omitempty"`
+	Usual *usual.Level `json:"usual,omitempty"`
 	// Since is when the series left what is usual for it, or its limit, for the last time; zero when it did not.
 	Since time.Time `json:"since,omitzero"`
 }

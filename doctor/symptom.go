@@ -213,3 +213,24 @@ func timesWord(times float64) string {
 	}
 	return fmt.Sprintf("%.0fx", min(times, 9999))
 }
+
+// times is how many times its usual level a timing's mean, a gauge's value or a counter's rate is; 0 when that is not
+// known.
+func (s *Series) times() float64 {
+	if !s.Usual.Known() || s.Usual.Level <= 0 {
+		return 0
+	}
+	return s.level() / s.Usual.Level
+}
+
+// level is what Usual.Level is the usual of.
+func (s *Series) level() float64 {
+	switch s.Kind {
+	case Timing:
+		return s.Now.Mean
+	case Counter:
+		return s.Now.Rate
+	default:
+		return s.Now.Value
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/usual"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/telemetry"
@@ -76,7 +77,7 @@ type Probe struct {
 	tracks  map[*telemetry.Series]*track
 	cursors []*telemetry.Cursor
 	wanted  map[string]bool
-	known   map[string]doctor.Usual
+	known   map[string]usual.Level
 	floors  *doctor.Floors
 	facts   []doctor.Fact
 	dropped int // series beyond MaxSeries
@@ -102,7 +103,7 @@ func New(cfg Config) (*Probe, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Probe{cfg: cfg, began: cfg.Clock.Now(), tracks: map[*telemetry.Series]*track{}, wanted: map[string]bool{},
-		known: map[string]doctor.Usual{}}
+		known: map[string]usual.Level{}}
 	for _, name := range doctor.Signals {
 		p.wanted[name] = true
 	}
@@ -318,7 +319,7 @@ func (p *Probe) load() error {
 	}
 	if err != nil {
 		p.cfg.Log.Warn("doctor: learning the baselines again", "file", p.file(), "error", err)
-		p.known = map[string]doctor.Usual{}
+		p.known = map[string]usual.Level{}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/usual"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/telemetry"
 )
@@ -115,7 +116,7 @@ func TestSlope(t *testing.T) {
 func TestUsualSurvives(t *testing.T) {
 	dir := t.TempDir()
 	p, _ := newTestProbe(t, dir)
-	p.known["group.append{group=catalog}"] = doctor.Usual{Level: 2, High: 3, Windows: 500}
+	p.known["group.append{group=catalog}"] = usual.Level{Level: 2, High: 3, Windows: 500}
 	if err := p.save(); err != nil {
 		t.Fatal(err)
 	}

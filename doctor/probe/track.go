@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/doctor/usual"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -29,13 +30,13 @@ type track struct {
 	levels  [kept]float32
 	next    int // where the next level goes
 	filled  int
-	usual   doctor.Usual
+	usual   usual.Level
 	since   time.Time
 	calm    int
 	toLearn int
 }
 
-func newTrack(s *telemetry.Series, known map[string]doctor.Usual) *track {
+func newTrack(s *telemetry.Series, known map[string]usual.Level) *track {
 	t := &track{series: s}
 	switch s.Kind {
 	case telemetry.KindCounter:

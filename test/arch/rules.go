@@ -22,7 +22,7 @@ var pure = []string{
 	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
 	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
 	"usage/fate", "usage/limits", "usage/merge", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor",
-	"doctor/text",
+	"doctor/text", "doctor/usual",
 	"k8s", "k8s/catalogsync", "k8s/gatewayapi", "k8s/inject",
 }
 

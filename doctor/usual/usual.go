@@ -1,10 +1,12 @@
-package doctor
+// Package usual learns what a series is like most of the time, from its windows, so that a rule can say how many times
+// that it is now. It keeps five numbers a series, and no history.
+package usual
 
 import "math"
 
-// Usual is what a series is like most of the time, learned from its windows. A value that was always bad
+// Level is what a series is like most of the time, learned from its windows. A value that was always bad
 // is usual too, which is why no rule asks for the ratio alone.
-type Usual struct {
+type Level struct {
 	// Level is the middle of what was seen: of the means for timings, of the rates for counters, of the values for gauges.
 	Level float64 `json:"level"`
 	// High is what nine windows of ten stayed below.
@@ -15,25 +17,25 @@ type Usual struct {
 	Windows int `json:"windows"`
 }
 
-// usualWindows is from how many windows on a level is believed: five minutes at ten seconds.
-const usualWindows = 30
+// leastWindows is from how many windows on a level is believed: five minutes at ten seconds.
+const leastWindows = 30
 
 // Steps of learning, relative and for each window of ten seconds. A value far from the level counts for a tenth: what
 // is wrong for half an hour moves it by less than a half, and a new kind of load is usual after some hours.
 const (
-	usualStep = 0.02
-	farStep   = 0.002
-	farTimes  = 3
+	nearStep = 0.02
+	farStep  = 0.002
+	farTimes = 3
 )
 
 // Learn takes a window's value in. It is a median by steps: up by a share when the value lies above, down when below,
 // so one window however wild moves a level by 2 %. The first windows are averaged.
-func (u *Usual) Learn(level, rate float64) {
+func (u *Level) Learn(level, rate float64) {
 	if math.IsNaN(level) || math.IsInf(level, 0) || level < 0 {
 		return
 	}
 	u.Windows++
-	if u.Windows <= usualWindows {
+	if u.Windows <= leastWindows {
 		// A running mean of logarithms: start-up is seldom typical, so it must not stick.
 		share := 1 / float64(u.Windows)
 		u.Level = blend(u.Level, level, share)
@@ -41,7 +43,7 @@ func (u *Usual) Learn(level, rate float64) {
 		u.High = max(blend(u.High, level, share), u.Level)
 		return
 	}
-	step := usualStep
+	step := nearStep
 	if level > farTimes*u.Level || level*farTimes < u.Level {
 		step = farStep
 	}
@@ -77,25 +79,4 @@ func toward(old, v, step float64) float64 {
 }
 
 // Known reports whether enough was seen to say what is usual.
-func (u *Usual) Known() bool { return u != nil && u.Windows >= usualWindows }
-
-// times is how many times its usual level a timing's mean, a gauge's value or a counter's rate is; 0 when that is not
-// known.
-func (s *Series) times() float64 {
-	if !s.Usual.Known() || s.Usual.Level <= 0 {
-		return 0
-	}
-	return s.level() / s.Usual.Level
-}
-
-// level is what Usual.Level is the usual of.
-func (s *Series) level() float64 {
-	switch s.Kind {
-	case Timing:
-		return s.Now.Mean
-	case Counter:
-		return s.Now.Rate
-	default:
-		return s.Now.Value
-	}
-}
+func (u *Level) Known() bool { return u != nil && u.Windows >= leastWindows }
