@@ -32,7 +32,9 @@ type Linked struct {
 }
 
 // RulesSubject is where the rules of who may reach the service are.
-func (l *Linked) RulesSubject() Subject { return rulesOf(l.Name) }
+func (l *Linked) RulesSubject() Subject {
+	return (&Service{Name: l.Name, OwnRules: l.OwnRules}).RulesSubject()
+}
 
 // linked lists the services of a terminating gateway's entry, those of its wildcard too, in the order of their names.
 func (m *Maker) linked(e *entry.Terminating) []Linked {

@@ -70,8 +70,8 @@ type Service struct {
 	Linked []Linked `json:",omitempty"`
 	// API is what the service lets in from outside of the mesh, when it is an api gateway.
 	API *API `json:",omitempty"`
-	// OwnRules says that intentions name the service. Agents of releases before this one follow the rules of all services
-	// that none names unless it is set.
+	// OwnRules says that intentions name the service: the rules of its proxies are then the value of a
+	// subject of its own (RulesSubject), else that of all services that none names.
 	OwnRules bool `json:",omitempty"`
 	// Trusted are the peers that the service is exported to, in order.
 	Trusted []Trusted `json:",omitempty"`
@@ -98,15 +98,13 @@ type MeshSettings struct {
 	ValidateClusters     bool            `json:",omitempty"`
 }
 
-// RulesSubject is where the rules of the service's proxies are: one subject for ever, whoever the intentions name.
-func (v *Service) RulesSubject() Subject { return rulesOf(v.Name) }
-
-// rulesOf is where the rules of a service are; those of "*" are of all that no intention names.
-func rulesOf(service string) Subject {
-	if service == "*" {
-		service = ""
+// RulesSubject is where the rules of the service's proxies are.
+func (v *Service) RulesSubject() Subject {
+	s := Subject{Kind: SubjectRules}
+	if v.OwnRules {
+		s.Service = v.Name
 	}
-	return Subject{Kind: SubjectRules, Service: service}
+	return s
 }
 
 // Rules is who may reach a service, or all services that no intention names.

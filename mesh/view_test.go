@@ -255,7 +255,7 @@ func TestServiceView(t *testing.T) {
 	}
 	expect(t, order("web"), "api 9 1", "* 8 deny0", "ops 6 allow0", "* 5 deny0")
 	expect(t, order(""), "ops 6 allow0", "* 5 deny0")
-	for service, want := range map[string]string{"web": "rules/web", "other": "rules/other", "*": "rules/"} {
+	for service, want := range map[string]string{"web": "rules/web", "other": "rules/", "*": "rules/"} {
 		if got := w.maker().Service(service).RulesSubject().String(); got != want {
 			t.Errorf("the rules of %s are at %s, want %s", service, got, want)
 		}

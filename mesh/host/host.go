@@ -105,7 +105,6 @@ type Host struct {
 	later    []func()         // stops that Run calls
 	exposing map[*member]bool // whether checks go through it by config entries
 	suspects map[string]bool  // tokens that the servers refused something, since Run looked
-	rules    *sharedRules     // has a lock of its own
 	wake     func()           // ends Run's wait; nil while it does not wait
 	stopped  bool
 }
@@ -119,7 +118,7 @@ func New(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{},
-		exposing: map[*member]bool{}, suspects: map[string]bool{}, rules: newSharedRules()}
+		exposing: map[*member]bool{}, suspects: map[string]bool{}}
 	h.meters = newMeters(h, cfg.Metrics)
 	return h, nil
 }

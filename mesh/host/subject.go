@@ -148,9 +148,6 @@ func (h *Host) set(s *subject, v feed.Value) {
 		h.cfg.Logger.Error("a value from the servers cannot be read", "subject", s.key.text, "err", err)
 		return
 	}
-	if v, ok := value.(*mesh.RulesValue); ok {
-		value = h.rules.one(v, v.Network.Changed)
-	}
 	h.give(s, value, nil)
 }
 

@@ -62,16 +62,14 @@ func TestStateOfAProxyIsSmall(t *testing.T) {
 	runtime.KeepAlive(keep)
 }
 
-// TestProxiesKeepWhatTheRulesAre: a change of rules is the given resource and nothing beside it, so that a host which
-// gives all of them one has it once.
-func TestProxiesKeepWhatTheRulesAre(t *testing.T) {
+// TestProxiesShareTheRules: those that no intention names are one resource for all proxies of a host.
+func TestProxiesShareTheRules(t *testing.T) {
 	w := newWorld(t)
 	list := hostOf(t, w, hostProxies)
 	w.put(`{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "shop", "Action": "allow"}]}`)
-	change := w.change("rules/web-0")
+	change := w.change("rules/")
 	want := change.Value.(*mesh.RulesValue).Network
 	for i, p := range list {
-		change.Subject = p.RulesSubject()
 		if d := p.Step(change); d.Touched != mesh.Types(0).With(mesh.TypeExtension) {
 			t.Fatalf("proxy %d: touched %b", i, d.Touched)
 		}

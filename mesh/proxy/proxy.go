@@ -187,6 +187,13 @@ func (p *Proxy) Step(c Change) Delta {
 	return p.settle()
 }
 
+// ownRules is where the rules of a service are that intentions name, or have named: there it stays. The rules that
+// all others share may be of a later State than the value that says that the service is one of them again, or is not any
+// more: moving to and fro, it would have for a moment what was never in force.
+func ownRules(service string) string {
+	return textOf(mesh.Subject{Kind: mesh.SubjectRules, Service: service})
+}
+
 // setService takes what holds for the service. Where only the subject of the rules changed, nothing is built
 // anew: what the proxy has of them holds until the value of that subject is there.
 func (p *Proxy) setService(v *mesh.Service) {
@@ -196,7 +203,7 @@ func (p *Proxy) setService(v *mesh.Service) {
 		former.OwnRules = v.OwnRules
 		same = reflect.DeepEqual(&former, v)
 	}
-	if p.service = v; p.gateway == nil { // a gateway has no rules of its own
+	if p.service = v; p.gateway == nil && p.rulesAt != ownRules(v.Name) { // a gateway has no rules of its own
 		p.rulesAt = textOf(v.RulesSubject())
 	}
 	if !same {

@@ -56,6 +56,10 @@ func (p *Proxy) terminating() {
 	want := map[string]wanted{}
 	for i := range p.service.Linked {
 		l := &p.service.Linked[i]
+		if _, own := p.gateway.values[ownRules(l.Name)]; own && !l.OwnRules {
+			stays := *l
+			stays.OwnRules, l = true, &stays
+		}
 		want[l.Name] = wanted{subjects: p.linkedSubjects(l), build: func(inputs []any) (*part, error) {
 			return p.linkedPart(l, inputs)
 		}}

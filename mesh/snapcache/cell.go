@@ -259,7 +259,8 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		sc.encode(out, m.Instances(s).Encode)
 	case mesh.SubjectRules:
-		sc.encode(out, func() ([]byte, error) { return sc.shared.encode(m, s.Service) })
+		v := m.Rules(s.Service)
+		sc.encode(out, func() ([]byte, error) { return rules(v) })
 	case mesh.SubjectUpstream:
 		if s.Peer != "" {
 			out.add(input{inputManualIPs, catalog.ManualIPsKey(s.Peer, s.Service)})
@@ -364,6 +365,14 @@ func (sc *Cache) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, er
 		out.trouble = err.Error()
 	}
 	return r.Body, nil
+}
+
+func rules(v *mesh.Rules) ([]byte, error) {
+	value, err := envoy.Authorization(v)
+	if err != nil {
+		return nil, err
+	}
+	return value.Encode(), nil
 }
 
 func roots(st *statestore.State, domain string) ([]byte, error) {

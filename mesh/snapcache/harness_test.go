@@ -255,7 +255,7 @@ func scratch(t testing.TB, st *statestore.State, text string) []byte {
 	case mesh.SubjectService:
 		b, err = m.Service(s.Service).Encode()
 	case mesh.SubjectRules:
-		b, err = encodeRules(m.Rules(s.Service))
+		b, err = rules(m.Rules(s.Service))
 	case mesh.SubjectUpstream:
 		b, err = m.Upstream(s).Encode()
 	case mesh.SubjectRoots:

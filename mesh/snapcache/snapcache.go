@@ -92,7 +92,6 @@ func (c *Config) complete() {
 type Cache struct {
 	cfg     Config
 	entries entryCache
-	shared  sharedRules
 	meters  meters
 	counts  counts
 
