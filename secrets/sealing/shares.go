@@ -104,8 +104,11 @@ func (s *Sealing) reseal(ctx context.Context) error {
 				"keep it; the next start or change of leader tries again", "error", err)
 			return nil
 		}
+		if err := s.records.Under.Commit(ctx, s.records.Epoch(), ops); err != nil {
+			return err
+		}
 		s.cfg.Log.Info("secrets: the root key is under the seal's newest key", "seal", s.cfg.Auto.Type())
-		return s.records.Under.Commit(ctx, s.records.Epoch(), ops)
+		return nil
 	}
 	var ops []storage.Op
 	if s.cfg.Auto == nil {
