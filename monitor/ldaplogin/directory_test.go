@@ -164,13 +164,15 @@ func TestWrongProviders(t *testing.T) {
 		return `{"servers":[{"group_search":{"base_dn":"dc=x"},"user_search":{"base_dn":"dc=x"},` + more + `}]}`
 	}
 	for spec, want := range map[string]string{
-		`{}`:                                "servers",
-		`{"colour":1}`:                      "colour",
-		server(`"port":1`):                  "host",
-		server(`"host":"h","port":70000`):   "port",
-		server(`"host":"h","security":"x"`): "security",
-		server(`"host":"h","client_cert_file":"x"`):                                                                    "client_key_file",
-		server(`"host":"h","binding":{"user_dn":"x"}`):                                                                 "binding",
+		`{}`:                                           "servers",
+		`{"colour":1}`:                                 "colour",
+		`{"Servers":[]}`:                               `"Servers"`,
+		server(`"port":1`):                             "host",
+		server(`"host":"h","hoſt":"evil"`):             "lower-case",
+		server(`"host":"h","port":70000`):              "port",
+		server(`"host":"h","security":"x"`):            "security",
+		server(`"host":"h","client_cert_file":"x"`):    "client_key_file",
+		server(`"host":"h","binding":{"user_dn":"x"}`): "binding",
 		server(`"host":"h","binding":{"user_dn":"x","password":"REDACTED"}`):                                           "not shown",
 		server(`"host":"h","default_upn_domain":"x"`):                                                                  "type ad alone",
 		`{"servers":[{"host":"h"}]}`:                                                                                   "base_dn",
