@@ -170,7 +170,8 @@ func (s *server) open(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := client.DialURL(s.url(), client.DialWithDialer(&net.Dialer{Timeout: dialTime}),
+	deadline, _ := ctx.Deadline() // the login's: servers that do not answer use it up together
+	conn, err := client.DialURL(s.url(), client.DialWithDialer(&net.Dialer{Timeout: dialTime, Deadline: deadline}),
 		client.DialWithTLSConfig(t))
 	if err != nil {
 		return nil, err
