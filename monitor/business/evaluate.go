@@ -74,6 +74,9 @@ func (s *Services) evaluate(ctx context.Context, namespace string, list []*plann
 	for _, x := range all {
 		for _, service := range x.Services {
 			for i := range x.Rules {
+				if ctx.Err() != nil { // one error, not one for each rule that is left
+					return errors.Join(append(wrong, ctx.Err())...)
+				}
 				wrong = append(wrong, s.apply(ctx, x, service, &x.Rules[i]))
 			}
 		}

@@ -173,9 +173,9 @@ func (s *Services) round(ctx context.Context, due map[string][]*planned) {
 		turns <- struct{}{}
 		all.Go(func() {
 			defer func() { <-turns }()
-			ctx, cancel := context.WithTimeout(ctx, roundTime)
+			within, cancel := context.WithTimeout(ctx, roundTime)
 			defer cancel()
-			if err := s.evaluate(ctx, namespace, list); err != nil && ctx.Err() == nil {
+			if err := s.evaluate(within, namespace, list); err != nil && ctx.Err() == nil {
 				s.skipped.Add(1)
 				s.cfg.Log.Warn("service components were not evaluated; the next time they are due they are", "namespace", namespace,
 					"error", err)
