@@ -1,6 +1,7 @@
 package cloudseal
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -204,7 +205,7 @@ func explainAWS(_ int, body []byte) *refusal {
 	}
 	_ = json.Unmarshal(body, &in)
 	code := in.Type[strings.LastIndex(in.Type, "#")+1:]
-	r := &refusal{code: code, message: in.Message, advice: awsAdvice[code]}
+	r := &refusal{code: code, message: cmp.Or(in.Message, in.Text), advice: awsAdvice[code]}
 	switch code {
 	case "ThrottlingException", "LimitExceededException", "KMSInternalException", "DependencyTimeoutException",
 		"KeyUnavailableException", "RequestLimitExceeded":

@@ -156,7 +156,7 @@ func (k *keyVault) pathOf(key string) (string, error) {
 	name, version, both := strings.Cut(path, "/")
 	if !ok || !both || !azureKey.MatchString(name) || !azureVersions.MatchString(version) {
 		return "", errkind.Errorf(errkind.Invalid, "the key %q is not one of %s: give vault_name as it was, go over to "+
-			"shamir, and  from there to the new key vault", key, k.base)
+			"shamir, and from there to the new key vault", key, k.base)
 	}
 	return "/keys/" + name + "/" + version, nil
 }
