@@ -25,7 +25,6 @@ const (
 	attrUserName     = 1
 	attrUserPassword = 2
 	attrNASPort      = 5
-	attrReplyMessage = 18
 	attrNASID        = 32
 	attrMessageAuth  = 80
 
@@ -81,12 +80,6 @@ func messageAuth(secret string, packet []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// answer is what a server said.
-type answer struct {
-	code    byte
-	message string
-}
-
 var (
 	errForeign = errors.New("it is no answer to this request, or the shared secret is another")
 	errBare    = errkind.New(errkind.Unavailable, "the RADIUS server's answer has no Message-Authenticator, without "+
@@ -94,14 +87,14 @@ var (
 		"require_message_authenticator=false to config")
 )
 
-// read judges a packet that came for a request, and decodes it.
-func (q *question) read(packet []byte, id byte, request [authBytes]byte, signed bool) (*answer, error) {
+// read judges a packet that came for a request, and gives its code.
+func (q *question) read(packet []byte, id byte, request [authBytes]byte, signed bool) (code byte, err error) {
 	if len(packet) < headBytes || packet[1] != id {
-		return nil, errForeign
+		return 0, errForeign
 	}
 	n := int(binary.BigEndian.Uint16(packet[2:]))
 	if n < headBytes || n > len(packet) {
-		return nil, errForeign
+		return 0, errForeign
 	}
 	packet = packet[:n]
 	var given [authBytes]byte
@@ -110,25 +103,22 @@ func (q *question) read(packet []byte, id byte, request [authBytes]byte, signed 
 	copy(body[4:], request[:])
 	sum := md5.Sum(append(append([]byte(nil), body...), q.secret...))
 	if subtle.ConstantTimeCompare(sum[:], given[:]) != 1 {
-		return nil, errForeign
+		return 0, errForeign
 	}
-	a, authenticated := &answer{code: packet[0]}, false
+	authenticated := false
 	for at := headBytes; at < n; {
 		if at+2 > n || int(body[at+1]) < 2 || at+int(body[at+1]) > n {
-			return nil, errForeign
+			return 0, errForeign
 		}
 		value := body[at+2 : at+int(body[at+1])]
-		switch body[at] {
-		case attrReplyMessage:
-			a.message += string(value)
-		case attrMessageAuth:
+		if body[at] == attrMessageAuth {
 			if len(value) != authBytes || authenticated {
-				return nil, errForeign
+				return 0, errForeign
 			}
 			said := append([]byte(nil), value...)
 			clear(value)
 			if !hmac.Equal(said, messageAuth(q.secret, body)) {
-				return nil, errForeign
+				return 0, errForeign
 			}
 			copy(value, said)
 			authenticated = true
@@ -136,20 +126,20 @@ func (q *question) read(packet []byte, id byte, request [authBytes]byte, signed 
 		at += int(body[at+1])
 	}
 	if signed && !authenticated {
-		return nil, errBare
+		return 0, errBare
 	}
-	return a, nil
+	return packet[0], nil
 }
 
 // ask sends a question until it is answered, every again, or ctx ends. What is no answer to it is passed over: anybody
 // may send packets.
-func (q *question) ask(ctx context.Context, address string, again time.Duration, signed bool) (*answer, error) {
+func (q *question) ask(ctx context.Context, address string, again time.Duration, signed bool) (code byte, err error) {
 	var head [authBytes + 1]byte
 	_, _ = rand.Read(head[:])
 	id, request := head[0], [authBytes]byte(head[1:])
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
 	if err != nil {
-		return nil, errkind.Errorf(errkind.Unavailable, "the RADIUS server %s cannot be asked: %w", address, err)
+		return 0, errkind.Errorf(errkind.Unavailable, "the RADIUS server %s cannot be asked: %w", address, err)
 	}
 	defer conn.Close()
 	packet, in := q.packet(id, request), make([]byte, maxBytes)
@@ -164,7 +154,7 @@ func (q *question) ask(ctx context.Context, address string, again time.Duration,
 			until = end
 		}
 		if err := conn.SetReadDeadline(until); err != nil {
-			return nil, errkind.E(errkind.Unavailable, "radius", err)
+			return 0, errkind.E(errkind.Unavailable, "radius", err)
 		}
 		for {
 			n, err := conn.Read(in)
@@ -178,17 +168,17 @@ func (q *question) ask(ctx context.Context, address string, again time.Duration,
 				break
 			}
 			refused = 0
-			a, err := q.read(in[:n], id, request, signed)
+			code, err := q.read(in[:n], id, request, signed)
 			switch {
 			case err == nil:
-				return a, nil
+				return code, nil
 			case errkind.Is(err, errkind.Unavailable):
-				return nil, err
+				return 0, err
 			}
 			why = err
 		}
 	}
-	return nil, errkind.Errorf(errkind.Unavailable, "the RADIUS server %s cannot be asked: %w: look at host, port, "+
+	return 0, errkind.Errorf(errkind.Unavailable, "the RADIUS server %s cannot be asked: %w: look at host, port, "+
 		"secret, and whether it knows this client", address, why)
 }
 

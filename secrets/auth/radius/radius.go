@@ -247,19 +247,19 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 func (c *config) verify(ctx context.Context, q *question) error {
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout+c.ReadTimeout)
 	defer cancel()
-	a, err := q.ask(ctx, net.JoinHostPort(c.Host, strconv.Itoa(c.Port)), again, !c.Bare)
+	code, err := q.ask(ctx, net.JoinHostPort(c.Host, strconv.Itoa(c.Port)), again, !c.Bare)
 	switch {
 	case err != nil:
 		return err
-	case a.code == codeAccept:
+	case code == codeAccept:
 		return nil
-	case a.code == codeReject:
+	case code == codeReject:
 		return errRejected
-	case a.code == codeChallenge:
+	case code == codeChallenge:
 		return invalid("the RADIUS server asks for more than a password (Access-Challenge), which is not supported: let it " +
 			"take password and code in one, or log in by oidc")
 	}
-	return errkind.Errorf(errkind.Unavailable, "the RADIUS server answers with code %d", a.code)
+	return errkind.Errorf(errkind.Unavailable, "the RADIUS server answers with code %d", code)
 }
 
 // policies are those of the mount, and of the user, or of users that are not known here.
