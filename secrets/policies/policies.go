@@ -62,14 +62,17 @@ func (p *Policies) policyNames(c *system.Call) (any, error) {
 
 // policyTexts lists policies with what they say, as OpenBao has it.
 func (p *Policies) policyTexts(c *system.Call) (any, error) {
-	names := p.names(c)
-	info := map[string]any{}
-	for _, name := range names {
+	names, info := []string{}, map[string]any{}
+	for _, name := range p.names(c) {
 		c.Name = name
 		_, text, err := p.policyText(c)
-		if err != nil && !errkind.Is(err, errkind.NotFound) { // it went meanwhile
+		if errkind.Is(err, errkind.NotFound) { // it went meanwhile
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
+		names = append(names, name)
 		info[name] = map[string]any{"name": name, "policy": text}
 	}
 	return map[string]any{"keys": names, "key_info": info}, nil
