@@ -54,12 +54,6 @@ type Directories struct {
 // New returns the directories of a configuration.
 func New(cfg Config) *Directories { return &Directories{cfg, make(chan struct{}, atOnce)} }
 
-// Any tells whether there is a directory at all.
-func (d *Directories) Any() (found bool) {
-	d.each(func(*monitor.AuthProvider) bool { found = true; return false })
-	return found
-}
-
 func (d *Directories) each(f func(*monitor.AuthProvider) bool) {
 	d.cfg.Resources.View().List("authproviders", "", "", "", func(i *objects.Item) bool {
 		p := i.Object().(*monitor.AuthProvider)
