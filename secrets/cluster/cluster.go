@@ -261,8 +261,8 @@ func (c term) once(ctx context.Context) (stepped bool, err error) {
 	return c.rule(inner, r)
 }
 
-// untilSealed waits until the seal was closed since it was so for the given time, although it is open again by now: the
-// term's tables are gone with it.
+// untilSealed waits until the seal is closed, or was closed again since it had been so closed times: it may be open by
+// now, but the term's tables went with it.
 func (c term) untilSealed(ctx context.Context, closed uint64) {
 	for {
 		changed := c.keeper.Changes()

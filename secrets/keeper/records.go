@@ -45,7 +45,7 @@ func (k *Keeper) Authorise(ctx context.Context, r *secrets.Request) (holds func(
 // Derive makes a key for a purpose of the root key.
 func (k *Keeper) Derive(purpose string) ([]byte, error) { return k.records.Barrier.Derive(purpose) }
 
-// Keyring is what who replaces the storage asks: whether a keyring opens, and that none is stored meanwhile.
+// Keyring is what a restore needs of the barrier: whether a keyring opens, and that none is stored meanwhile.
 type Keyring interface {
 	Opens(keyring []byte) bool
 	Replacing(do func() error) error
