@@ -113,7 +113,7 @@ func (s plugins) install() *cobra.Command {
 	return c
 }
 
-// put fetches an archive, verifies it, and puts its folder in place with one renaming.
+// put fetches an archive, verifies it, and puts its folder in place of the former one, which goes last.
 func put(ctx context.Context, dir string, p *plugin) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
@@ -124,8 +124,9 @@ func put(ctx context.Context, dir string, p *plugin) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp) // after the renaming there is nothing left
-	archive, err := os.Create(filepath.Join(temp, "archive"))
+	defer os.RemoveAll(temp) // with the former folder
+	// No alias begins with a dot.
+	archive, err := os.Create(filepath.Join(temp, ".archive"))
 	if err != nil {
 		return err
 	}
@@ -152,11 +153,14 @@ func put(ctx context.Context, dir string, p *plugin) error {
 	if err := os.WriteFile(filepath.Join(next, "command.json"), said, 0o600); err != nil {
 		return err
 	}
-	at := filepath.Join(dir, p.Alias)
-	if err := os.RemoveAll(at); err != nil {
+	at, former := filepath.Join(dir, p.Alias), filepath.Join(temp, ".former")
+	if err := os.Rename(at, former); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	return os.Rename(next, at)
+	if err := os.Rename(next, at); err != nil {
+		return errors.Join(err, os.Rename(former, at))
+	}
+	return nil
 }
 
 func fetch(ctx context.Context, p *plugin, to io.Writer) (int64, error) {

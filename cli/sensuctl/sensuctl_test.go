@@ -207,6 +207,10 @@ func TestCommands(t *testing.T) {
 	if err := install("/good.tar", sum, "--update"); err != nil {
 		t.Error(err)
 	}
+	if _, err := run(t, home, "", "command", "install", "archive", "--url", url+"/good.tar",
+		"--checksum", sum); err != nil {
+		t.Error(err) // an alias is not in the way of what is downloaded
+	}
 	out, err := run(t, home, "", "command", "exec", "hello", "--flag", "a b")
 	var code command.ExitCode
 	if !errors.As(err, &code) || int(code) != 3 || out != url+" a1 default --flag a b\n" {
