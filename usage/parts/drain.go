@@ -87,13 +87,12 @@ func (t *part) yield(ctx context.Context, now definitions.Part) {
 		return
 	}
 	next, err := t.successor(ctx, now)
-	give := func() error { return t.change(ctx, now, next, "") }
 	switch {
 	case err != nil:
 	case now.Lead == self:
-		err = c.Share().Yield(now.Epoch+1, give)
+		err = t.hand(ctx, now, next, "")
 	default:
-		err = give()
+		err = t.change(ctx, now, next, "")
 	}
 	if err != nil && ctx.Err() == nil {
 		t.p.cfg.Log.Info("usage: a part is not handed over yet", "part", t.name, "error", err)

@@ -180,7 +180,20 @@ func (p *Parts) serveYield(ctx context.Context, req []byte) ([]byte, error) {
 	if err := t.there(ctx, next); err != nil {
 		return nil, err
 	}
-	return nil, t.Counter.Share().Yield(epoch+1, func() error { return t.change(ctx, now, next, now.Lead) })
+	return nil, t.hand(ctx, now, next, now.Lead)
+}
+
+// heldWithin bounds how long appends wait until it is decided that another server leads their part. Where that takes
+// longer this server goes on, until the table says that it leads no more.
+const heldWithin = time.Second
+
+// hand gives a part that this server leads to another server, with no append under way.
+func (t *part) hand(ctx context.Context, was definitions.Part, lead, other string) error {
+	return t.Counter.Share().Yield(was.Epoch+1, func() error {
+		ctx, cancel := context.WithTimeout(ctx, heldWithin)
+		defer cancel()
+		return t.change(ctx, was, lead, other)
+	})
 }
 
 // takesWithin is how long events wait where they came, while this server becomes the lead of their part.
