@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/definitions"
 )
 
@@ -125,4 +127,41 @@ func TestAllLeave(t *testing.T) {
 	if took := time.Since(began); took > leaveWithin/2 {
 		t.Errorf("a server waited %v for copies on one that leaves, too", took)
 	}
+}
+
+// TestUndecidedHandOver: while the group decides nothing, the events of a part that is to be handed over go on.
+func TestUndecidedHandOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+	w.mu.Lock()
+	w.stuck = make(chan struct{})
+	w.mu.Unlock()
+	now := w.servers["a"].defs.View().Part("a")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	gave := make(chan error, 1)
+	go func() { // ends with ctx
+		_, err := w.servers[now.Lead].parts.serveYield(ctx, pack.String(pack.Uint(pack.String(nil, "a"), now.Epoch),
+			now.Copy))
+		gave <- err
+	}()
+	polltest.Within(t, time.Minute, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.waiting > 0
+	}, "the lead to ask for a decision")
+	within, done := context.WithTimeout(ctx, 20*time.Second)
+	defer done()
+	if err := w.send(within, "a", usage.Event{ID: "1", Source: "s", Tenant: "a", Product: "bytes",
+		Time: time.Now().UnixNano(), Value: usage.Int(1), HasValue: true}); err != nil {
+		t.Errorf("an event, while it is not decided who leads: %v", err)
+	}
+	if err := <-gave; err == nil {
+		t.Error("a part was handed over, and nobody had decided it")
+	}
+	w.mu.Lock()
+	close(w.stuck)
+	w.stuck = nil
+	w.mu.Unlock()
 }

@@ -51,6 +51,8 @@ type world struct {
 	servers  map[string]*server
 	cold     map[string]chan struct{} // until it is closed, the counters of a server load
 	r        *rand.Rand
+	stuck    chan struct{} // until it is closed, the group decides nothing; nil: it decides
+	waiting  int           // how many wait for it then
 }
 
 type server struct {
@@ -68,7 +70,10 @@ type server struct {
 }
 
 // Propose implements definitions.Proposer: the group decides, and this server shows it.
-func (s *server) Propose(_ context.Context, cmd []byte) (any, error) {
+func (s *server) Propose(ctx context.Context, cmd []byte) (any, error) {
+	if err := s.w.decides(ctx); err != nil {
+		return nil, err
+	}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	if s.down {
@@ -85,6 +90,25 @@ func (s *server) Propose(_ context.Context, cmd []byte) (any, error) {
 		}
 	}
 	return out, nil
+}
+
+// decides waits while the group decides nothing.
+func (w *world) decides(ctx context.Context) error {
+	w.mu.Lock()
+	stuck := w.stuck
+	if stuck != nil {
+		w.waiting++
+	}
+	w.mu.Unlock()
+	if stuck == nil {
+		return nil
+	}
+	select {
+	case <-stuck:
+		return nil
+	case <-ctx.Done():
+		return errkind.E(errkind.Unknown, "the group decides nothing", ctx.Err())
+	}
 }
 
 // show applies what the group has decided.
