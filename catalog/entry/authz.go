@@ -210,7 +210,7 @@ func (t *AuthzTarget) HostPort() (host string, port int, err error) {
 	colon := max(strings.LastIndexByte(text, ':'), 0)
 	host = strings.TrimSuffix(strings.TrimPrefix(text[:colon], "["), "]")
 	port, err = strconv.Atoi(strings.TrimPrefix(text[colon:], ":"))
-	if err != nil || host == "" || port < 1 || port > 65535 {
+	if err != nil || host == "" || strings.Contains(host, "/") || port < 1 || port > 65535 {
 		return "", 0, fmt.Errorf("Config: Target.URI %q: must be host:port", t.URI)
 	}
 	return host, port, nil

@@ -39,6 +39,7 @@ func TestExtAuthzArguments(t *testing.T) {
 		`{"GrpcService":{"Target":{"URI":"a:1","Service":{"Name":"b"}}}}`:                         "one of Service and URI",
 		`{"GrpcService":{"Target":{"Service":{}}}}`:                                               "Target.Service.Name",
 		`{"GrpcService":{"Target":{"URI":"nowhere"}}}`:                                            "Target.URI",
+		`{"HttpService":{"Target":{"URI":"https://a:1"}}}`:                                        "Target.URI",
 		`{"GrpcService":{"Target":{"URI":"a:1","Timeout":"soon"}}}`:                               "Target.Timeout",
 		`{"GrpcService":{"Target":{"URI":"a:1"}},"StatusOnError":7}`:                              "StatusOnError",
 		`{"GrpcService":{"Target":{"URI":"a:1"}},"TransportApiVersion":"V2"}`:                     "TransportApiVersion",

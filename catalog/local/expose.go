@@ -59,7 +59,7 @@ func (st *state) exposeLocked(id string, s *catalog.Service, gen uint64, c *chan
 	before, now := st.exposed.Note(id, s)
 	for _, service := range []string{id, before, now} {
 		proxies := st.exposed.Of(service)
-		if len(proxies) == 0 && service != before {
+		if service == "" || len(proxies) == 0 && service != before {
 			continue
 		}
 		var paths []entry.ExposePath
