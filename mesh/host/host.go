@@ -103,7 +103,7 @@ type Host struct {
 	proxies  map[key]*member
 	subjects map[subjectKey]*subject
 	later    []func()         // stops that Run calls
-	exposing map[*member]bool // whether checks go through it by config entries
+	exposing map[*member]bool // what the agent was told: whether checks go through it by config entries
 	suspects map[string]bool  // tokens that the servers refused something, since Run looked
 	wake     func()           // ends Run's wait; nil while it does not wait
 	stopped  bool

@@ -117,9 +117,12 @@ func (h *Host) deltaLocked(m *member, d proxy.Delta, w *work) {
 		}
 		d = more
 	}
-	if last.Settled && last.Checks != h.exposing[m] && h.cfg.ExposeChecks != nil && m.key.node == h.cfg.Node {
-		h.exposing[m] = last.Checks
-		w.checks = append(w.checks, m)
+	if last.Settled && h.cfg.ExposeChecks != nil && m.key.node == h.cfg.Node {
+		// The first time it is told whatever it is: the entries may be others than when its Envoy was here before.
+		if told, known := h.exposing[m]; !known || told != last.Checks {
+			h.exposing[m] = last.Checks
+			w.checks = append(w.checks, m)
+		}
 	}
 	if touched == 0 || !m.proxy.Ready() {
 		return
