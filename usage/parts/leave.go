@@ -147,14 +147,14 @@ func (t *part) awaited(now definitions.Part, voters []string) string {
 // askYield has the lead of a part give it to its copy: with no append under way, so that nobody is left in doubt. A
 // former version does not know how.
 func askYield(ctx context.Context, p *Parts, name string, was, next definitions.Part) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	within, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	req := pack.String(pack.Uint(pack.String(nil, name), was.Epoch), next.Lead)
 	var err error
 	if was.Lead == p.cfg.Self {
-		_, err = p.serveYield(ctx, req)
+		_, err = p.serveYield(within, req)
 	} else {
-		_, err = p.cfg.Call(ctx, was.Lead, MethodYield, req)
+		_, err = p.cfg.Call(within, was.Lead, MethodYield, req)
 	}
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Log.Info("usage: a lead does not give its part up", "part", name, "lead", was.Lead, "error", err)
@@ -180,7 +180,13 @@ func (p *Parts) serveYield(ctx context.Context, req []byte) ([]byte, error) {
 	if err := t.there(ctx, next); err != nil {
 		return nil, err
 	}
-	return nil, t.hand(ctx, now, next, now.Lead)
+	began := p.cfg.Clock.Now()
+	err := t.hand(ctx, now, next, now.Lead)
+	if err == nil {
+		p.cfg.Log.Info("usage: a part is handed over", "part", name, "from", p.cfg.Self, "to", next, "after",
+			p.cfg.Clock.Since(began))
+	}
+	return nil, err
 }
 
 // heldWithin bounds how long appends wait until it is decided that another server leads their part. Where that takes
