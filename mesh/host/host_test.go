@@ -33,6 +33,7 @@ type servers struct {
 	instances map[string][]mesh.Endpoint
 	denied    map[string]bool // subjects that nobody may follow
 	held      map[string]bool // subjects that nothing is said of yet
+	exposes   bool            // config entries have the checks of services go through their proxies
 	leaves    int
 	index     uint64
 }
@@ -66,7 +67,9 @@ func (s *servers) value(subject string) feed.Value {
 	case mesh.SubjectUpstream:
 		v.Body, err = m.Upstream(parsed).Encode()
 	case mesh.SubjectService:
-		v.Body, err = m.Service(parsed.Service).Encode()
+		service := m.Service(parsed.Service)
+		service.Expose.Checks = s.exposes
+		v.Body, err = service.Encode()
 	case mesh.SubjectRules:
 		var rules *mesh.RulesValue
 		if rules, err = envoy.Authorization(m.Rules(parsed.Service)); err == nil {
@@ -365,6 +368,25 @@ func TestGrace(t *testing.T) {
 		t.Error("forgotten at once")
 	}
 	polltest.Until(t, func() bool { return r.srv.following() == 0 }, "the proxy to be forgotten")
+}
+
+// TestChecksAreToldAnew: config entries that changed while a proxy was away count for its checks when it is back.
+func TestChecksAreToldAnew(t *testing.T) {
+	told := make(chan bool, 10)
+	r := newRig(t, func(c *Config) {
+		c.Grace, c.ExposeChecks = 50*time.Millisecond, func(_ string, on bool) { told <- on }
+	}, sidecar("web", "web", 21000))
+	for _, want := range []bool{true, false} {
+		r.srv.mu.Lock()
+		r.srv.exposes = want
+		r.srv.mu.Unlock()
+		s := r.bound("web", "")
+		if on := polltest.Get(t, told, "what is wanted of the checks"); on != want {
+			t.Errorf("the agent is told %v, want %v", on, want)
+		}
+		s.unbind()
+		polltest.Until(t, func() bool { return r.srv.following() == 0 }, "the proxy to be forgotten")
+	}
 }
 
 // TestRightEndsWithItsSubjects: a token that is taken away ends its streams as soon as the servers refuse it
