@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/usage"
 )
 
@@ -69,9 +70,12 @@ func TestRolled(t *testing.T) {
 	if n := w.unsure.Load(); n != 0 {
 		t.Errorf("%d requests ended in doubt", n)
 	}
-	if bytes := w.sum("usage.warmup.bytes"); bytes == 0 {
-		t.Error("three servers started with what they had, and loaded nothing")
-	}
+	// They went on from what they had; one with an empty disk has to load.
+	w.lose("c")
+	w.start("c", vfs.NewMem())
+	polltest.Within(t, time.Minute, func() bool { return w.sum("usage.warmup.bytes") > 0 && w.whole() },
+		"a server with an empty disk to load, and all parts to be whole")
+	w.judge(sent)
 }
 
 // TestNobodyElse: a server that is stopped alone keeps what it has, and does not wait for others.
