@@ -113,9 +113,9 @@ var rows = []row{
 		jobsCrash(jobsruns.Crash{Servers: 1, Nodes: 30, Cycles: 25})},
 	{"jobs-faults", "jobs plane: leaders killed while they place, a tenth of the nodes dead at once, 3,000 of 3,300 " +
 		"cut off for a moment or until they are taken for dead; time from a leader's end to the next placement", 2,
-		8 * time.Minute, false, jobsFaults(3300)},
+		8 * time.Minute, true, jobsFaults(3300)},
 	{"jobs-faults-third", "the same with 1,100 nodes, of which 1,000 are cut off: what two cores hold", 1, 5 * time.Minute,
-		false, jobsFaults(1100)},
+		true, jobsFaults(1100)},
 	{"jobs-beside", "jobs plane: placements beside metrics sinks that stall, and beside a secrets plane that takes 30 s " +
 		"for an answer, in pairs with quiet ones; what of the rate is left, in percent", 1, 8 * time.Minute, true,
 		jobsBeside},
