@@ -12,7 +12,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
@@ -94,7 +93,8 @@ func NewAzure(cfg AzureConfig) (*Seal, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
-	k := &keyVault{cfg: cfg, base: "https://" + cfg.VaultName + "." + cfg.Resource}
+	k := &keyVault{cfg: cfg, base: "https://" + cfg.VaultName + "." + cfg.Resource,
+		token: azureToken{turn: make(chan struct{}, 1)}}
 	k.caller = newCaller(cfg.HTTP, explainAzure)
 	return newSeal("azurekeyvault", k, cfg.Log), nil
 }
@@ -120,7 +120,7 @@ func (k *keyVault) do(ctx context.Context, method, path string, in, out any) err
 	}, out)
 	var told *refusal
 	if errors.As(err, &told) && told.status == http.StatusUnauthorized {
-		k.token.drop()
+		k.token.drop(ctx)
 	}
 	return err
 }
@@ -194,20 +194,27 @@ func (k *keyVault) newest(ctx context.Context) (string, error) {
 
 // azureToken keeps the newest token. Any goroutine may ask; one asks Azure, the others wait for it.
 type azureToken struct {
-	mu    sync.Mutex
+	turn  chan struct{} // holds one: whose turn it is guards what follows, also while Azure is asked
 	text  string
 	until time.Time
 }
 
-func (t *azureToken) drop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = ""
+func (t *azureToken) drop(ctx context.Context) {
+	select {
+	case t.turn <- struct{}{}:
+		t.text = ""
+		<-t.turn
+	case <-ctx.Done():
+	}
 }
 
 func (t *azureToken) get(ctx context.Context, k *keyVault) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return "", errkind.E(errkind.Unavailable, "token", ctx.Err())
+	}
 	now := k.cfg.Clock.Now()
 	const early = 2 * time.Minute
 	if t.text != "" && now.Before(t.until) {
