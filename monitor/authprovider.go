@@ -87,9 +87,10 @@ func (p *AuthProvider) Shown() *AuthProvider {
 	return &out
 }
 
-// Keep takes over the secret of the provider that this one replaces, where it came back hidden.
+// Keep takes over the secret of the provider that this one replaces, where it came back hidden and goes to the same
+// place.
 func (p *AuthProvider) Keep(old *AuthProvider) {
-	if p.ClientSecret == hidden {
+	if p.ClientSecret == hidden && p.Server == old.Server {
 		p.ClientSecret = old.ClientSecret
 	}
 	if p.Directory != "" && old.Directory != "" {

@@ -73,15 +73,16 @@ func (p *Provider) Vault() (*VaultSpec, error) {
 // hidden is what is shown in place of a provider's token.
 const hidden = "REDACTED"
 
-// withToken returns the provider with a token in its client's place, or without a change where it has none.
-func (p *Provider) withToken(change func(string) string) *Provider {
+// withToken returns the provider with a token in its client's place, or without a change where it has none. at is the
+// address that it is told to.
+func (p *Provider) withToken(change func(at, token string) string) *Provider {
 	var spec, client map[string]json.RawMessage
 	var token string
 	if json.Unmarshal(p.Spec, &spec) != nil || json.Unmarshal(spec["client"], &client) != nil ||
 		json.Unmarshal(client["token"], &token) != nil || token == "" {
 		return p
 	}
-	next := change(token)
+	next := change(string(client["address"]), token)
 	if next == token {
 		return p
 	}
@@ -101,14 +102,15 @@ func (p *Provider) withToken(change func(string) string) *Provider {
 }
 
 // Shown returns the provider as it may be shown: without its token.
-func (p *Provider) Shown() *Provider { return p.withToken(func(string) string { return hidden }) }
+func (p *Provider) Shown() *Provider { return p.withToken(func(_, _ string) string { return hidden }) }
 
-// Keep takes over the token of the provider that this one replaces, where it came back hidden.
+// Keep takes over the token of the provider that this one replaces, where it came back hidden and goes to the same
+// place.
 func (p *Provider) Keep(old *Provider) {
-	former := ""
-	old.withToken(func(token string) string { former = token; return token })
-	*p = *p.withToken(func(token string) string {
-		if token == hidden && former != "" {
+	former, was := "", ""
+	old.withToken(func(at, token string) string { former, was = token, at; return token })
+	*p = *p.withToken(func(at, token string) string {
+		if token == hidden && former != "" && at == was {
 			return former
 		}
 		return token

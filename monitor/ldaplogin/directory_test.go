@@ -183,7 +183,8 @@ func TestWrongProviders(t *testing.T) {
 			t.Errorf("%s: %v does not say %q", spec, err, want)
 		}
 	}
-	warnings, err := d.Review(t.Context(), "authproviders", provider("ldap", "x", server(`"host":"h","security":"insecure"`)))
+	warnings, err := d.Review(t.Context(), "authproviders", provider("ldap", "x",
+		server(`"host":"h","security":"insecure"`)))
 	if err != nil || len(warnings) != 2 {
 		t.Errorf("%v, %q", err, warnings)
 	}

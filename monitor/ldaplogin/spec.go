@@ -92,8 +92,8 @@ func read(p *monitor.AuthProvider) (*spec, error) {
 	return s, nil
 }
 
-// exact refuses keys that the decoder takes for others, such as Servers, or host with a long s: passwords are hidden and
-// kept by the keys as they stand.
+// exact refuses keys that the decoder takes for others, such as Servers, or host with a long s: passwords are hidden
+// and kept by the keys as they stand.
 func exact(v any) error {
 	var wrong []error
 	switch v := v.(type) {

@@ -1,0 +1,30 @@
+package monitor_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/monitor"
+)
+
+// TestHiddenSecretsGoNowhereElse: who may change a provider and not see its secret cannot have it sent elsewhere.
+func TestHiddenSecretsGoNowhereElse(t *testing.T) {
+	old := &monitor.AuthProvider{Server: "https://idp.example", ClientSecret: "s3cret"}
+	for server, kept := range map[string]bool{"https://idp.example": true, "https://evil.example": false} {
+		next := old.Shown()
+		next.Server = server
+		if next.Keep(old); (next.ClientSecret == "s3cret") != kept {
+			t.Errorf("%s: the client's secret is %q", server, next.ClientSecret)
+		}
+	}
+	spec := `{"client":{"address":"https://vault.example","token":"s3cret","version":"v2"}}`
+	vault := &monitor.Provider{Spec: json.RawMessage(spec)}
+	for address, kept := range map[string]bool{"vault.example": true, "evil.example": false} {
+		next := vault.Shown()
+		next.Spec = json.RawMessage(strings.Replace(string(next.Spec), "vault.example", address, 1))
+		if next.Keep(vault); strings.Contains(string(next.Spec), "s3cret") != kept {
+			t.Errorf("%s: %s", address, next.Spec)
+		}
+	}
+}
