@@ -142,7 +142,8 @@ func TestEndpointHealth(t *testing.T) {
 func TestDrainBehindAProxy(t *testing.T) {
 	w := newWorld(t)
 	w.instance("n1", catalog.Service{Port: 21000,
-		Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}}, "alias=critical")
+		Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}},
+		"alias=critical")
 	w.instance("n1", catalog.Service{Kind: "typical", Name: "web", ID: "web-1"}, catalog.ServiceDrainPrefix+
 		"web-1=critical")
 	expect(t, w.endpoints("endpoints/dc1/web/"), "10.0.0.1:21000 DRAINING 1")

@@ -188,8 +188,8 @@ func (p *Proxy) Step(c Change) Delta {
 }
 
 // ownRules is where the rules of a service are that intentions name, or have named: there it stays. The rules that
-// all others share may be of a later State than the value that says that the service is one of them again, or is not any
-// more: moving to and fro, it would have for a moment what was never in force.
+// all others share may be of a later State than the value that says that the service is one of them again, or is not
+// any more: moving to and fro, it would have for a moment what was never in force.
 func ownRules(service string) string {
 	return textOf(mesh.Subject{Kind: mesh.SubjectRules, Service: service})
 }
