@@ -58,7 +58,7 @@ var methodsFor = map[wire.Roles][]string{
 		aggregator.MethodExtract, aggregator.MethodSeries, aggregator.MethodFind, aggregator.MethodLate,
 		aggregator.MethodVersion, aggregator.MethodIdentities, aggregator.MethodRecent,
 		usageparts.MethodPing, usageparts.MethodStatus, usageparts.MethodFeed, usageparts.MethodRead,
-		usageparts.MethodAnew, usageparts.MethodWhole, usageparts.MethodKeys,
+		usageparts.MethodAnew, usageparts.MethodWhole, usageparts.MethodKeys, usageparts.MethodYield, usageparts.MethodLeaves,
 		copies.MethodReset, copies.MethodCopy, copies.MethodWhole, copies.MethodForget, copies.MethodRelease,
 		copies.MethodGive,
 		"jobs.propose", "jobs.http", "jobs.monitor",
