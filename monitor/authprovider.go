@@ -87,8 +87,7 @@ func (p *AuthProvider) Shown() *AuthProvider {
 	return &out
 }
 
-// Keep takes over the secret of the provider that this one replaces, where it came back hidden and goes to the same
-// place.
+// Keep takes over the secret of the one that this provider replaces, if it came back hidden and goes to the same place.
 func (p *AuthProvider) Keep(old *AuthProvider) {
 	if p.ClientSecret == hidden && p.Server == old.Server {
 		p.ClientSecret = old.ClientSecret

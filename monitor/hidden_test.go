@@ -18,6 +18,10 @@ func TestHiddenSecretsGoNowhereElse(t *testing.T) {
 			t.Errorf("%s: the client's secret is %q", server, next.ClientSecret)
 		}
 	}
+	odd := &monitor.Provider{Spec: json.RawMessage(`{"Client":{"address":"https://vault.example","Token":"s3cret"}}`)}
+	if _, err := odd.Vault(); err == nil {
+		t.Errorf("a token that would be shown is taken: %s", odd.Shown().Spec)
+	}
 	spec := `{"client":{"address":"https://vault.example","token":"s3cret","version":"v2"}}`
 	vault := &monitor.Provider{Spec: json.RawMessage(spec)}
 	for address, kept := range map[string]bool{"vault.example": true, "evil.example": false} {

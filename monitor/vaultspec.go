@@ -42,9 +42,12 @@ func (p *Provider) Vault() (*VaultSpec, error) {
 	if err := json.Unmarshal(p.Spec, s); err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
 	}
-	c := &s.Client
+	c, spelled := &s.Client, ""
+	p.withToken(func(_, token string) string { spelled = token; return token })
 	u, err := url.Parse(c.Address)
 	switch {
+	case spelled != c.Token: // the decoder takes "Token" for it; who hides it does not
+		return nil, errors.New("spec: the keys client and token must be in lower-case letters")
 	case c.Address != "" && (err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https"):
 		return nil, fmt.Errorf("spec: client.address %q is not an http:// or https:// address", c.Address)
 	case c.Version != "" && c.Version != "v1" && c.Version != "v2":
@@ -104,8 +107,7 @@ func (p *Provider) withToken(change func(at, token string) string) *Provider {
 // Shown returns the provider as it may be shown: without its token.
 func (p *Provider) Shown() *Provider { return p.withToken(func(_, _ string) string { return hidden }) }
 
-// Keep takes over the token of the provider that this one replaces, where it came back hidden and goes to the same
-// place.
+// Keep takes over the token of the one that this provider replaces, if it came back hidden and goes to the same place.
 func (p *Provider) Keep(old *Provider) {
 	former, was := "", ""
 	old.withToken(func(at, token string) string { former, was = token, at; return token })

@@ -16,7 +16,10 @@ func TestOtherEvents(t *testing.T) { both(t, testOtherEvents) }
 func testOtherEvents(t *testing.T, engine func(*testing.T) *Engine) {
 	e := engine(t)
 	var fetched atomic.Int64
-	fetch := func(_ context.Context, entity, check string) ([]byte, error) {
+	fetch := func(ctx context.Context, entity, check string) ([]byte, error) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("a program's questions together have no end")
+		}
 		fetched.Add(1)
 		switch entity + "/" + check {
 		case "db/disk":

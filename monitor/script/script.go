@@ -170,11 +170,20 @@ func (e *Engine) Check(ctx context.Context, p *Program) error {
 	return err
 }
 
+// fetchTime bounds all that a program asks for together, with its runs in between: the worker that waits is the only
+// one of its handler.
+const fetchTime = 5 * time.Second
+
 // Do runs a program. ctx bounds the wait for a turn and the run. Errors: Invalid, what the program threw, or that it is
 // no JavaScript; ErrTime, ErrMemory; Unavailable when ctx ended or no child can be started.
 func (e *Engine) Do(ctx context.Context, t Task) (Result, error) {
 	e.runs.Add(1)
 	out, err := e.run(ctx, t)
+	if err == nil && len(out.asks) > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, fetchTime)
+		defer cancel()
+	}
 	for size := 0; err == nil && len(out.asks) > 0; {
 		if size, err = t.fetch(ctx, out.asks, size); err == nil {
 			out, err = e.run(ctx, t)
