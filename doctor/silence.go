@@ -55,7 +55,7 @@ func sinkDeaf(v *view) []Finding {
 
 // peeringFailing finds peers that are not heard, or that do not take what is sent. The leader alone knows.
 func peeringFailing(v *view) (out []Finding) {
-	for _, s := range v.all("peering.failing_ms") { // one for each address that is tried
+	for _, s := range v.all("peering.failing_ms") { // of several of a peer the first counts
 		if peer := s.Label("peer"); s.Now.Value > 0 && (len(out) == 0 || out[len(out)-1].subject != everywhere+peer) {
 			out = append(out, Finding{Severity: Warning, cause: cause{layer: layerWork}, Plane: "catalog", Stage: "network",
 				Culprit: "peering " + peer, subject: everywhere + peer, Since: v.ago(s.Now.Value), Title: "the peering with " +
