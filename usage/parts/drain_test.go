@@ -73,8 +73,13 @@ func TestRolled(t *testing.T) {
 	// They went on from what they had; one with an empty disk has to load.
 	w.lose("c")
 	w.start("c", vfs.NewMem())
-	polltest.Within(t, time.Minute, func() bool { return w.sum("usage.warmup.bytes") > 0 && w.whole() },
-		"a server with an empty disk to load, and all parts to be whole")
+	polltest.NoError(t, time.Minute, func() error {
+		if w.sum("usage.warmup.bytes") == 0 {
+			return fmt.Errorf("nothing was loaded; server c has %v, and otherwise: %v",
+				w.servers["c"].parts.has(), w.lacks())
+		}
+		return w.lacks()
+	}, "a server with an empty disk to load, and all parts to be whole")
 	w.judge(sent)
 }
 

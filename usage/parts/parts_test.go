@@ -345,20 +345,30 @@ func (w *world) send(ctx context.Context, part string, e usage.Event) error {
 }
 
 // whole says whether each part has a lead that takes events, and a copy.
-func (w *world) whole() bool {
+func (w *world) whole() bool { return w.lacks() == nil }
+
+// lacks says what whole waits for.
+func (w *world) lacks() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, part := range []string{"a", "b", "c"} {
 		for _, s := range w.servers {
 			now := s.defs.View().Part(part)
-			lead := w.servers[now.Lead]
-			if s.down || now.Copy == "" || !s.parts.settled.Load() || s.applied != len(w.commands) ||
-				lead.parts.Local(part) == nil || !lead.parts.Local(part).Leads() {
-				return false
+			c := w.servers[now.Lead].parts.Local(part)
+			switch {
+			case s.down:
+				return fmt.Errorf("server %s is down", s.id)
+			case !s.parts.settled.Load() || s.applied != len(w.commands):
+				return fmt.Errorf("server %s knows %d of %d commands, settled: %v", s.id, s.applied, len(w.commands),
+					s.parts.settled.Load())
+			case now.Copy == "":
+				return fmt.Errorf("part %s has no copy: %+v", part, now)
+			case c == nil || !c.Leads():
+				return fmt.Errorf("part %s is not led by %s, which has it: %v: %+v", part, now.Lead, c != nil, now)
 			}
 		}
 	}
-	return true
+	return nil
 }
 
 // TestServersAreLost: servers are killed one after the other, some with their disks wiped, while events come. What was

@@ -153,9 +153,13 @@ func (p *Parts) serveFeed(ctx context.Context, req []byte) ([]byte, error) {
 	if t == nil {
 		return nil, errNoPart
 	}
+	loads := t.loads(ctx)
 	next, err := t.Counter.Share().Feed(ctx, epoch, from, list)
 	if err != nil {
 		return nil, err
+	}
+	if loads && next > from {
+		p.received(len(req))
 	}
 	return pack.Uint(nil, next), nil
 }

@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -90,6 +91,16 @@ func (t *part) warm() bool {
 		return false
 	}
 	return t.Counter.Leads() || t.now().Lead != t.p.cfg.Self
+}
+
+// loads says whether records that come are a part's past: this server is to have its copy, or is named as that and its
+// disk is new. A log of which nothing was trimmed comes that way, from its first record on, and not as a state.
+func (t *part) loads(ctx context.Context) bool {
+	if now := t.now(); now.Lead != t.p.cfg.Self && now.Copy != t.p.cfg.Self {
+		return true
+	}
+	whole, err := t.Counter.Share().Whole(ctx)
+	return err == nil && !whole
 }
 
 // received notes bytes that came from another server, by its budget, for a part that is not warm.
