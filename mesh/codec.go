@@ -11,8 +11,8 @@ import (
 )
 
 // The bodies of the subjects' values. That of endpoints is the Body of its
-// resource, which ReadResource reads; that of rules is the bodies of its two; the others are JSON. Equal views give
-// equal bytes.
+// resource, which ReadResource reads; that of rules is the bodies of its two, and behind them, as a tail, whom they are
+// not for; the others are JSON. Equal views give equal bytes.
 
 // Encode is what ReadService reads.
 func (v *Service) Encode() ([]byte, error) { return encodeValue("service", v) }
@@ -29,9 +29,12 @@ func ReadService(body []byte) (*Service, error) {
 	return v, nil
 }
 
-// Encode is what ReadRules reads.
-func (v *RulesValue) Encode() []byte {
-	return pack.Bytes(pack.Bytes(nil, v.Network.Body), v.HTTP.Body)
+// Encode is what ReadRules reads. Agents that know of no owners read it without the tail, the last bytes.
+func (v *RulesValue) Encode() (body []byte, tail int) {
+	body = pack.Bytes(pack.Bytes(nil, v.Network.Body), v.HTTP.Body)
+	plain := len(body)
+	body = v.Owners.append(body)
+	return body, len(body) - plain
 }
 
 // ReadRules reads the value of a subject of rules. The resources keep body; changed is
@@ -46,9 +49,13 @@ func ReadRules(body []byte, changed time.Time) (*RulesValue, error) {
 	if err != nil {
 		return nil, badValue("rules", err)
 	}
-	v := &RulesValue{network, http}
+	v := &RulesValue{Network: network, HTTP: http}
+	sound := true
+	if r.More() {
+		v.Owners, sound = readOwners(r)
+	}
 	for _, name := range []string{NetworkRules, HTTPRules} {
-		if one := v.Get(name); one.Name != name || one.Type != TypeExtension || r.More() || r.Err() != nil {
+		if one := v.Get(name); one.Name != name || one.Type != TypeExtension || !sound || r.Err() != nil {
 			return nil, badValue("rules", pack.ErrDamaged)
 		}
 	}

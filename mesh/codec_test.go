@@ -2,7 +2,9 @@ package mesh
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,13 +59,13 @@ func TestServiceBody(t *testing.T) {
 }
 
 func someRules() *RulesValue {
-	return &RulesValue{NewResource(TypeExtension, NetworkRules, "v1", []byte("a")),
-		NewResource(TypeExtension, HTTPRules, "v2", []byte("b"))}
+	return &RulesValue{Network: NewResource(TypeExtension, NetworkRules, "v1", []byte("a")),
+		HTTP: NewResource(TypeExtension, HTTPRules, "v2", []byte("b")), Owners: OwnersOf([]string{"web", "api"})}
 }
 
 func TestRulesBody(t *testing.T) {
 	v, at := someRules(), time.Unix(5, 0)
-	b := v.Encode()
+	b, tail := v.Encode()
 	got, err := ReadRules(b, at)
 	if err != nil {
 		t.Fatal(err)
@@ -78,16 +80,58 @@ func TestRulesBody(t *testing.T) {
 	if got.Get("another") != nil {
 		t.Error("there are rules under another name")
 	}
+	if !got.Owners.Have("web") || !got.Owners.Have("api") || got.Owners.Have("db") {
+		t.Error("the owners are others")
+	}
 	for n := range b {
-		if _, err := ReadRules(b[:n], at); errkind.Of(err) != errkind.Corrupt {
+		short, err := ReadRules(b[:n], at)
+		if n == len(b)-tail { // what agents are sent that know of no owners
+			if err != nil || short.Owners.Have("web") {
+				t.Errorf("without the tail: %v", err)
+			}
+			continue
+		}
+		if errkind.Of(err) != errkind.Corrupt {
 			t.Fatalf("%d bytes of %d are read: %v", n, len(b), err)
 		}
 	}
-	swapped := &RulesValue{Network: v.HTTP, HTTP: v.Network}
-	for _, bad := range [][]byte{swapped.Encode(), append(b, b...)} {
+	swapped, _ := (&RulesValue{Network: v.HTTP, HTTP: v.Network}).Encode()
+	for _, bad := range [][]byte{swapped, append(slices.Clone(b[:len(b)-tail]), b...)} {
 		if _, err := ReadRules(bad, at); errkind.Of(err) != errkind.Corrupt {
 			t.Errorf("%q is read: %v", bad, err)
 		}
+	}
+}
+
+// TestOwners: a service that has rules of its own is always found among the owners, another one hardly ever.
+func TestOwners(t *testing.T) {
+	name := func(i int) string { return fmt.Sprint("service-", i) }
+	var list []string
+	for i := range maxOwners {
+		list = append(list, name(i))
+	}
+	owners := OwnersOf(list)
+	if n := len(owners.append(nil)); n > 50<<10 {
+		t.Errorf("%d bytes", n)
+	}
+	taken := 0
+	for i := range 100_000 {
+		have := owners.Have(name(i))
+		if i < maxOwners && !have {
+			t.Fatalf("%s is not found", name(i))
+		}
+		if i >= maxOwners && have {
+			taken++
+		}
+	}
+	if taken > 400 {
+		t.Errorf("%d of 84,000 are taken for owners", taken)
+	}
+	if all := OwnersOf(append(list, "more")); !all.Have("any") || len(all.append(nil)) > 8 {
+		t.Error("more than fit are not all")
+	}
+	if none := OwnersOf(nil); none.Have("") || len(none.append(nil)) != 0 {
+		t.Error("nobody is somebody")
 	}
 }
 
@@ -110,7 +154,8 @@ func FuzzReadValues(f *testing.F) {
 		b, _ := u.Encode()
 		f.Add(b)
 	}
-	f.Add(someRules().Encode())
+	body, _ := someRules().Encode()
+	f.Add(body)
 	f.Add([]byte(`{"Name":"web","OwnRules":true}`))
 	f.Add([]byte(`{"TrustDomain":"td","List":[{}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

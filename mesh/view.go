@@ -125,7 +125,11 @@ const (
 )
 
 // RulesValue is the value of a rules subject as agents get it: encoded extension configs.
-type RulesValue struct{ Network, HTTP *Resource }
+type RulesValue struct {
+	Network, HTTP *Resource
+	// Owners are, in the value that services share, those that it is not for: intentions name them.
+	Owners Owners
+}
 
 // Get returns the resource with the name, or nil.
 func (v *RulesValue) Get(name string) *Resource {

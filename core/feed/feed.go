@@ -26,6 +26,10 @@ type Value struct {
 	// Since knows it as of Index, and who knows another one of between has to be told. 0: it says something else.
 	// It is for servers and is not sent.
 	Since uint64
+
+	// Tail is how many of Body's last bytes agents of a release before protocol version 2 are not sent: they refuse what
+	// they do not know. It is for servers and is not sent.
+	Tail int
 }
 
 // Identity is who follows: the agent, as its connection proved, and the token

@@ -33,8 +33,12 @@ const (
 )
 
 // protocolVersion is the newest version of the frames that this code speaks. A server
-// answers a hello with the version it will speak, at most the one that was asked for.
-const protocolVersion = 1
+// answers a hello with the version it will speak, at most the one that was asked for. Clients of version 1 are sent
+// bodies without their tails.
+const (
+	protocolVersion = 2
+	versionOfTails  = 2
+)
 
 const (
 	// maxFrameBytes bounds what follows a frame's head, so that a reader knows what it may need.

@@ -117,6 +117,33 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
+// TestTailIsForThoseWhoReadIt: clients of the first version are sent bodies without their tails.
+func TestTailIsForThoseWhoReadIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		s.serve("s0", ServerConfig{Source: p})
+		for version, want := range map[uint64]string{1: "body", protocolVersion: "body+tail",
+			protocolVersion + 1: "body+tail"} {
+			r := s.raw(fmt.Sprint("v", version), "s0:1")
+			r.send(hello{version, "a", ""}.append(nil), follow{id: 1, subject: "x"}.append(nil))
+			if got := r.next(frameWelcome).welcome.version; got != min(version, protocolVersion) {
+				t.Errorf("version %d is answered with %d", version, got)
+			}
+			r.next(frameValue) // there is nothing yet
+			p.mu.Lock()
+			v := Value{Index: p.newest + 2, Body: []byte("body+tail"), Tail: len("+tail")}
+			p.newest = v.Index
+			for f := range p.followers["x"] {
+				f.set(v)
+			}
+			p.mu.Unlock()
+			if m := r.next(frameValue); string(m.body) != want || m.value.total != len(want) {
+				t.Errorf("version %d is sent %q of %d bytes, want %q", version, m.body, m.value.total, want)
+			}
+		}
+	})
+}
+
 // TestLargeValuesLetOthersPass: while a large value is on its way to a slow reader, small ones
 // and heartbeats come between its parts.
 func TestLargeValuesLetOthersPass(t *testing.T) {

@@ -297,11 +297,14 @@ func (f *serverFollow) set(v Value) {
 	if f.ended || f.err != nil || c.state.closed {
 		return
 	}
+	if v.Tail > 0 && c.version < versionOfTails {
+		v.Body = v.Body[:len(v.Body)-v.Tail]
+	}
 	known := v.Generation == f.generation && v.Index <= f.since
 	if !known && v.Since > 0 && v.Generation == f.generation && v.Since == f.since { // it has just this, or is about to
 		known, f.since = true, v.Index
 		if f.valued {
-			f.value.Index = v.Index
+			f.value.Index, f.value.Body = v.Index, v.Body
 		}
 	}
 	if known {

@@ -73,7 +73,7 @@ func (s *servers) value(subject string) feed.Value {
 	case mesh.SubjectRules:
 		var rules *mesh.RulesValue
 		if rules, err = envoy.Authorization(m.Rules(parsed.Service)); err == nil {
-			v.Body = rules.Encode()
+			v.Body, v.Tail = rules.Encode()
 		}
 	case mesh.SubjectEndpoints:
 		var r *mesh.Resource

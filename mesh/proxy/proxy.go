@@ -153,9 +153,12 @@ func (p *Proxy) Step(c Change) Delta {
 	}
 	switch v := c.Value.(type) {
 	case *mesh.RulesValue:
-		if c.Subject == p.rulesAt && v != nil {
-			p.rules, p.rulesFrom = v, c.Subject
-			if p.sets != nil && p.own != nil {
+		switch {
+		case c.Subject != p.rulesAt || v == nil:
+		case v.Owners.Have(p.service.Name):
+			p.rulesAt = ownRules(p.service.Name) // until its value is there what the proxy has goes on to hold
+		default:
+			if p.rules, p.rulesFrom = v, c.Subject; p.sets != nil && p.own != nil {
 				return p.stepRules()
 			}
 		}

@@ -95,6 +95,37 @@ func TestOnlyWhatDependsOnAChangeIsTouched(t *testing.T) {
 	step("upstream/dc1/db///", only(mesh.TypeCluster), 1) // its listener has had its routes by reference before
 }
 
+// TestSharedRulesAreNotForOwners: the rules that services share come before the word that the service has rules of its
+// own. They say themselves whom they are not for: such a proxy goes on with what it has until it has its own.
+func TestSharedRulesAreNotForOwners(t *testing.T) {
+	for _, ready := range []bool{false, true} {
+		w := newWorld(t, `{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "ops", "Action": "deny"}]}`)
+		p, other := New(sidecar(t, `{}`), "dc1", NewCache()), New(sidecar(t, `{}`), "dc1", NewCache())
+		w.feed(other)
+		if p.Step(w.change("service/web")); ready {
+			w.feed(p)
+		}
+		had := p.Set(mesh.TypeExtension).All()
+		w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "allow"}]}`)
+		w.put(`{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "ops", "Action": "allow"}]}`)
+		d := p.Step(w.change("rules/"))
+		if !slices.Equal(d.Follow, []string{"rules/web"}) || !slices.Equal(d.Drop, []string{"rules/"}) || d.Touched != 0 {
+			t.Errorf("%+v", d)
+		}
+		if !slices.Equal(p.Set(mesh.TypeExtension).All(), had) {
+			t.Error("it has rules that were never in force for it")
+		}
+		if d := p.Step(w.change("service/web")); len(d.Follow)+len(d.Drop) > 0 {
+			t.Errorf("%+v", d)
+		}
+		w.feed(p)
+		w.refresh(other)
+		if got, want := all(p), all(other); !slices.Equal(got, want) || p.RulesSubject() != "rules/web" {
+			t.Errorf("got %q of %s, want %q", got, p.RulesSubject(), want)
+		}
+	}
+}
+
 func TestAnUpstreamChangesWholeOrNotAtAll(t *testing.T) {
 	w := newWorld(t, `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
 	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", NewCache())

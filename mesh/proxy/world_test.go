@@ -157,7 +157,17 @@ func (w *world) change(subject string) Change {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if c.Value, err = mesh.ReadRules(v.Encode(), w.leaf.Changed); err != nil {
+		if s.Service == "" {
+			var owners []string
+			for key := range w.entries {
+				if name, ok := strings.CutPrefix(key, entry.Key(entry.ServiceIntentions, "")); ok && name != "*" {
+					owners = append(owners, name)
+				}
+			}
+			v.Owners = mesh.OwnersOf(owners)
+		}
+		body, _ := v.Encode()
+		if c.Value, err = mesh.ReadRules(body, w.leaf.Changed); err != nil {
 			w.t.Fatal(err)
 		}
 	case mesh.SubjectUpstream:

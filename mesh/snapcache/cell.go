@@ -38,6 +38,7 @@ const (
 	inputNames                            // which services there are, and what of the mesh stands before them
 	inputTrust                            // what a peer says of its mesh; key: the peer, "" for all
 	inputImported                         // a service of a peer; key: of its record
+	inputOwners                           // which services intentions name
 )
 
 // input is one thing that a value is made of.
@@ -48,13 +49,16 @@ type input struct {
 
 // mark is another one when the input changed between two States.
 func (in input) mark(st *statestore.State) uint64 {
-	if in.kind == inputTerminating {
+	switch in.kind {
+	case inputTerminating:
 		return gateway.TerminatingMark(st)
+	case inputOwners:
+		return st.RecordsIndex(catalog.RecordConfigEntry)
 	}
 	return in.index(st)
 }
 
-// index is that of the input's last change in a State; for terminating gateways the Cache knows it.
+// index is that of the input's last change in a State; for terminating gateways and owners the Cache knows it.
 func (in input) index(st *statestore.State) uint64 {
 	switch in.kind {
 	case inputService:
@@ -145,25 +149,25 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.value
-	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Generation: generation(st)}}
+	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Tail: m.tail, Generation: generation(st)}}
 	for _, in := range m.from {
-		next.Index = max(next.Index, in.index(st))
-		if in.kind == inputTerminating {
-			next.Index = max(next.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
-		}
+		next.Index = max(next.Index, in.index(st), min(sc.log.indexOf(in.kind), st.Index())) // it may be of a later State
 	}
 	if old != nil {
 		if m.err != nil {
-			next.Body = old.Body // what held goes on to hold
+			next.Body, next.Tail = old.Body, old.Tail // what held goes on to hold
 		}
 		next.turn = old.turn + 1
-		if bytes.Equal(old.Body, next.Body) && (old.Body == nil) == (next.Body == nil) && old.Generation == next.Generation {
+		if saysTheSame(&old.Value, &next.Value) {
 			if m.err != nil || next.Index <= old.Index {
 				return nil
 			}
 			// Something else may have been true between the two: whoever comes with that, from a server that saw it, is to
 			// be told that it is over.
-			next.Body, next.At, next.Since = old.Body, old.At, old.Index
+			next.At, next.Since = old.At, old.Index
+			if next.Tail == old.Tail && bytes.Equal(next.Body, old.Body) {
+				next.Body = old.Body
+			}
 			c.value = next
 			return next
 		}
@@ -175,6 +179,12 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	}
 	c.value = next
 	return next
+}
+
+// saysTheSame compares values. Whom rules are not for says nothing new to who has them: it is told with the next ones.
+func saysTheSame(a, b *feed.Value) bool {
+	return a.Generation == b.Generation && (a.Body == nil) == (b.Body == nil) &&
+		bytes.Equal(a.Body[:len(a.Body)-a.Tail], b.Body[:len(b.Body)-b.Tail])
 }
 
 // register keeps the cell under what it was made of. It is false when something of that has
@@ -229,6 +239,7 @@ func (sc *Cache) complain(c *cell, m *made) {
 // made is the body of a value and what it was made of, sorted.
 type made struct {
 	body    []byte
+	tail    int // as in feed.Value
 	from    []input
 	err     error
 	trouble string        // what an operator should know
@@ -260,7 +271,15 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		sc.encode(out, m.Instances(s).Encode)
 	case mesh.SubjectRules:
 		v := m.Rules(s.Service)
-		sc.encode(out, func() ([]byte, error) { return rules(v) })
+		var owners mesh.Owners
+		if s.Service == "" {
+			out.add(input{inputOwners, ""})
+			owners = m.Owners()
+		}
+		sc.encode(out, func() (body []byte, err error) {
+			body, out.tail, err = rules(v, owners)
+			return body, err
+		})
 	case mesh.SubjectUpstream:
 		if s.Peer != "" {
 			out.add(input{inputManualIPs, catalog.ManualIPsKey(s.Peer, s.Service)})
@@ -367,12 +386,14 @@ func (sc *Cache) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, er
 	return r.Body, nil
 }
 
-func rules(v *mesh.Rules) ([]byte, error) {
+func rules(v *mesh.Rules, notFor mesh.Owners) (body []byte, tail int, err error) {
 	value, err := envoy.Authorization(v)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return value.Encode(), nil
+	value.Owners = notFor
+	body, tail = value.Encode()
+	return body, tail, nil
 }
 
 func roots(st *statestore.State, domain string) ([]byte, error) {

@@ -54,6 +54,49 @@ func TestToAndFroAtOnce(t *testing.T) {
 	}
 }
 
+// The first intention of a service says nothing new to the others: they are sent nothing. Who comes later learns that
+// the rules of the others are not for that service, whatever it has heard of the service itself.
+func TestOwnersAreToldWithTheRules(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"allow"}]}`))
+	s := h.follow("rules/", "")
+	owned := func(v feed.Value) bool {
+		t.Helper()
+		r, err := mesh.ReadRules(v.Body, v.At)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mesh.ReadRules(v.Body[:len(v.Body)-v.Tail], v.At); err != nil {
+			t.Errorf("without the tail: %v", err)
+		}
+		return r.Owners.Have("web")
+	}
+	if owned(s.last()) {
+		t.Error("no intention names it")
+	}
+	own := configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`)
+	h.do(own)
+	h.settle()
+	if v := h.follow("rules/", "").last(); !owned(v) || v.Index != h.State().Index() {
+		t.Errorf("owned %t at %d of %d", owned(v), v.Index, h.State().Index())
+	}
+	h.do(own) // another rule, not the first
+	h.settle()
+	if told, builds := h.Stats().Told, h.Stats().Builds; told != 0 || builds != 2 {
+		t.Errorf("%d were told, %d builds", told, builds)
+	}
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"deny"}]}`))
+	h.settle()
+	if !owned(s.last()) || s.count() != 2 {
+		t.Errorf("%d values", s.count())
+	}
+	h.do(dropRecord(catalog.RecordConfigEntry, "service-intentions/web"))
+	h.settle()
+	if owned(h.follow("rules/", "").last()) {
+		t.Error("no intention names it any more")
+	}
+}
+
 // One endpoint change of one upstream is one build and one encoding, however many follow it.
 func TestOneChangeIsBuiltOnce(t *testing.T) {
 	h := newHarness(t, Config{})
@@ -169,7 +212,7 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		{"an entry of another service", configEntry(t, `{"Kind":"service-defaults","Name":"other","Protocol":"tcp"}`), 0, ""},
 		// the first
 		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api",`+
-			`"Action":"allow"}]}`), 2, "rules/web service/web"},
+			`"Action":"allow"}]}`), 3, "rules/web service/web"},
 		{"another rule for one", configEntry(t,
 			`{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`), 1, "rules/web"},
 		{"a rule for all",
@@ -181,7 +224,7 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		{"the mesh", configEntry(t, `{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`), 2,
 			"service/next service/web"},
 		{"the end of a route", dropRecord(catalog.RecordConfigEntry, "service-splitter/web"), 1, "upstream/dc1/web///"},
-		{"the end of the rules for one", dropRecord(catalog.RecordConfigEntry, "service-intentions/web"), 2,
+		{"the end of the rules for one", dropRecord(catalog.RecordConfigEntry, "service-intentions/web"), 3,
 			"rules/web service/web"},
 		{"what is not looked at any more", dropRecord(catalog.RecordConfigEntry, "service-resolver/next"), 1,
 			"upstream/dc1/next///"},

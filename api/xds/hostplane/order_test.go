@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,10 +44,10 @@ func (j *journal) add(c catalog.Command) {
 	j.commands, j.states = append(j.commands, c), append(j.states, next)
 }
 
-// rules is the version of the rules that web's proxies have by a State.
-func rules(t *testing.T, st *statestore.State) string {
+// rules is the version of the rules that a service's proxies have by a State.
+func rules(t *testing.T, st *statestore.State, service string) string {
 	m := &mesh.Maker{State: st, Datacenter: "dc1", TrustDomain: ca.TrustDomain(clusterID)}
-	v, err := envoy.Authorization(m.Rules(m.Service("web").RulesSubject().Service))
+	v, err := envoy.Authorization(m.Rules(m.Service(service).RulesSubject().Service))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +107,18 @@ func (certificate) FollowSubject(_ leaf.Subject, _ string, set func(leaf.Leaf), 
 	return func() {}
 }
 
-// directory knows the one proxy.
-type directory struct{ service *catalog.Service }
+// directory knows a proxy of each service.
+type directory struct{ list []*catalog.Service }
 
 func (d directory) Find(_, id string) *catalog.Service {
-	if id == d.service.ID {
-		return d.service
+	for _, s := range d.list {
+		if s.ID == id {
+			return s
+		}
 	}
 	return nil
 }
-func (d directory) List() []*catalog.Service { return []*catalog.Service{d.service} }
+func (d directory) List() []*catalog.Service { return d.list }
 func (d directory) Await(ctx context.Context, since uint64) uint64 {
 	if since == 0 {
 		return 1
@@ -128,11 +129,13 @@ func (d directory) Await(ctx context.Context, since uint64) uint64 {
 
 // sidecar is a proxy that takes its time to acknowledge, and opens its stream anew now and then.
 type sidecar struct {
-	t    *testing.T
-	host *host.Host
-	rng  *rand.Rand
-	wake chan struct{}
-	news atomic.Uint32
+	t       *testing.T
+	agent   string
+	service string
+	host    *host.Host
+	rng     *rand.Rand
+	wake    chan struct{}
+	news    atomic.Uint32
 
 	mu  sync.Mutex
 	had []string // the versions of its rules, in order
@@ -149,7 +152,7 @@ func (s *sidecar) Wake(types mesh.Types) {
 
 func (s *sidecar) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		stream, err := s.host.Open(ctx, host.Claim{ID: "web-sidecar-proxy"}, "")
+		stream, err := s.host.Open(ctx, host.Claim{ID: s.service + "-sidecar-proxy"}, "")
 		if err != nil {
 			continue // ctx ended
 		}
@@ -195,7 +198,7 @@ func (s *sidecar) serve(ctx context.Context, stream *host.Stream, turns int) {
 // pause lets the bubble's time pass.
 func pause(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
 
-// fleet is servers, an agent and its proxy.
+// fleet is servers and agents with a proxy of each service.
 type fleet struct {
 	t        *testing.T
 	journal  journal
@@ -204,7 +207,10 @@ type fleet struct {
 	held     int // the place of the one that applies nothing for a while
 	sources  []source
 	stops    []func()
-	agents   []*sidecar
+	services []string
+	named    int // how many of them intentions have named, where each has its first one
+	agents   int
+	sidecars []*sidecar
 	ctx      context.Context
 	running  sync.WaitGroup
 }
@@ -251,11 +257,18 @@ func (f *fleet) addServer(roots []byte) {
 }
 
 func (f *fleet) addAgent(rng *rand.Rand, hedge bool) {
-	name := fmt.Sprint("a", len(f.agents))
-	own, err := json.Marshal(proxy.Registration{DestinationServiceName: "web", DestinationServiceID: "web",
-		LocalServiceAddress: "127.0.0.1", LocalServicePort: 80})
-	if err != nil {
-		f.t.Fatal(err)
+	name := fmt.Sprint("a", f.agents)
+	f.agents++
+	var registered directory
+	for _, service := range f.services {
+		own, err := json.Marshal(proxy.Registration{DestinationServiceName: service, DestinationServiceID: service,
+			LocalServiceAddress: "127.0.0.1", LocalServicePort: 80})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		id := service + "-sidecar-proxy"
+		registered.list = append(registered.list, &catalog.Service{Node: name, Kind: catalog.KindConnectProxy, ID: id,
+			Name: id, Port: 21000, Connect: catalog.Connect{Proxy: own, ProxyDestination: service}})
 	}
 	client, err := feed.NewClient(feed.ClientConfig{Node: name, Hedge: hedge,
 		Servers: func() (list []string) {
@@ -270,17 +283,18 @@ func (f *fleet) addAgent(rng *rand.Rand, hedge bool) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: certificate{},
-		Directory: directory{&catalog.Service{Node: name, Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy",
-			Name: "web-sidecar-proxy", Port: 21000, Connect: catalog.Connect{Proxy: own, ProxyDestination: "web"}}}})
+	h, err := host.New(host.Config{Node: name, Follower: client, Leaves: certificate{}, Directory: registered})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s := &sidecar{t: f.t, host: h, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), wake: make(chan struct{}, 1)}
-	f.agents = append(f.agents, s)
 	f.run(client.Run)
 	f.run(h.Run)
-	f.run(func(ctx context.Context) error { s.run(ctx); return nil })
+	for _, service := range f.services {
+		s := &sidecar{t: f.t, agent: name, service: service, host: h, rng: rand.New(rand.NewPCG(rng.Uint64(), 1)),
+			wake: make(chan struct{}, 1)}
+		f.sidecars = append(f.sidecars, s)
+		f.run(func(ctx context.Context) error { s.run(ctx); return nil })
+	}
 }
 
 // intentions are the states between which the journal moves, to and fro: what it says again and again is what a server
@@ -292,9 +306,14 @@ var intentions = []string{
 }
 
 func intention(t *testing.T, rng *rand.Rand, destination string) catalog.Command {
+	return intentionOf(t, intentions[rng.IntN(len(intentions))], destination)
+}
+
+// intentionOf is the change to an entry with the destination's name in its text, or the end of it.
+func intentionOf(t *testing.T, raw, destination string) catalog.Command {
 	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordConfigEntry,
 		Key: entry.Key(entry.ServiceIntentions, destination)}}
-	if raw := intentions[rng.IntN(len(intentions))]; raw != "" {
+	if raw != "" {
 		e, err := entry.Decode(fmt.Appendf(nil, raw, destination))
 		if err != nil {
 			t.Fatal(err)
@@ -317,15 +336,30 @@ func TestRulesNeverGoBack(t *testing.T) {
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { orderRun(t, seed) })
+			synctest.Test(t, func(t *testing.T) { orderRun(t, seed, []string{"web"}, (*fleet).intend) })
 		})
 	}
 }
 
-func orderRun(t *testing.T, seed uint64) {
+// TestFirstIntentions is the same for services that no intention names at first: each gets its first one with a change
+// for every destination right before or behind it. What is for every destination is then not for that service any more,
+// whichever of the two a server tells first.
+func TestFirstIntentions(t *testing.T) {
+	var services []string
+	for i := range 12 {
+		services = append(services, fmt.Sprint("web-", i))
+	}
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { orderRun(t, seed, services, (*fleet).nameOne) })
+		})
+	}
+}
+
+func orderRun(t *testing.T, seed uint64, services []string, intend func(*fleet, *rand.Rand)) {
 	rng := rand.New(rand.NewPCG(seed, 14))
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &fleet{t: t, memory: wire.NewMemory(), ctx: ctx}
+	f := &fleet{t: t, memory: wire.NewMemory(), ctx: ctx, services: services}
 	defer f.running.Wait()
 	defer cancel()
 	f.journal.add(&catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{
@@ -344,7 +378,7 @@ func orderRun(t *testing.T, seed uint64) {
 	pause(3000)
 	var lengths []int // of the journal, by step
 	for range 300 {
-		f.step(rng)
+		f.step(rng, intend)
 		pause(rng.IntN(300))
 		if lengths = append(lengths, len(f.journal.commands)); len(lengths) > mostBehind {
 			for _, r := range f.replicas {
@@ -357,10 +391,18 @@ func orderRun(t *testing.T, seed uint64) {
 		r.advance(len(f.journal.commands))
 	}
 	pause(60_000)
-	for i, s := range f.agents {
-		s.mu.Lock()
-		f.judge(i, slices.Clone(s.had))
-		s.mu.Unlock()
+	for _, service := range services {
+		versions := make([]string, len(f.journal.states))
+		for i, st := range f.journal.states {
+			versions[i] = rules(t, st, service)
+		}
+		for _, s := range f.sidecars {
+			if s.service == service {
+				s.mu.Lock()
+				f.judge(s, versions)
+				s.mu.Unlock()
+			}
+		}
 	}
 }
 
@@ -368,15 +410,45 @@ func orderRun(t *testing.T, seed uint64) {
 // takes what there is.
 const mostBehind = 25
 
-func (f *fleet) step(rng *rand.Rand) {
+// intend changes who may reach web, or every service.
+func (f *fleet) intend(rng *rand.Rand) {
+	f.journal.add(intention(f.t, rng, destinations[rng.IntN(len(destinations))]))
+}
+
+// nameOne has the next service get its first intention at about the time of a change for every destination; in between
+// intentions of those that have had one change, and go. Nobody is allowed twice, so that rules tell when they held.
+func (f *fleet) nameOne(rng *rand.Rand) {
+	allow := func(destination string) {
+		f.journal.add(intentionOf(f.t, fmt.Sprintf(
+			`{"Kind":"service-intentions","Name":"%%s","Sources":[{"Name":"caller-%d","Action":"allow"}]}`,
+			len(f.journal.commands)), destination))
+	}
+	switch {
+	case f.named < len(f.services) && rng.IntN(3) == 0:
+		if rng.IntN(2) > 0 {
+			allow("*")
+		}
+		allow(f.services[f.named])
+		allow("*")
+		f.named++
+	case f.named == 0 || rng.IntN(2) > 0:
+		allow("*")
+	case rng.IntN(3) > 0:
+		allow(f.services[rng.IntN(f.named)])
+	default:
+		f.journal.add(intentionOf(f.t, "", f.services[rng.IntN(f.named)]))
+	}
+}
+
+func (f *fleet) step(rng *rand.Rand, intend func(*fleet, *rand.Rand)) {
 	i := rng.IntN(len(f.replicas))
-	server, agent := fmt.Sprint("s", i), fmt.Sprint("a", rng.IntN(len(f.agents)))
+	server, agent := fmt.Sprint("s", i), fmt.Sprint("a", rng.IntN(f.agents))
 	if rng.IntN(20) == 0 {
 		f.held = rng.IntN(len(f.replicas) + 1)
 	}
 	switch rng.IntN(16) {
 	case 0, 1, 2, 3, 4:
-		f.journal.add(intention(f.t, rng, destinations[rng.IntN(len(destinations))]))
+		intend(f, rng)
 	case 5, 6, 7, 8, 9, 10:
 		if i != f.held {
 			f.replicas[i].advance(1 + rng.IntN(8)*rng.IntN(2))
@@ -399,22 +471,20 @@ func (f *fleet) step(rng *rand.Rand) {
 var destinations = []string{"*", "web"}
 
 // judge finds the States, none before the last one, in which the proxy had each of its rules.
-func (f *fleet) judge(who int, had []string) {
+func (f *fleet) judge(who *sidecar, versions []string) {
 	f.t.Helper()
-	versions := make([]string, len(f.journal.states))
-	for i, st := range f.journal.states {
-		versions[i] = rules(f.t, st)
-	}
-	at := 0
+	at, had := 0, who.had
 	for i, v := range had {
 		for at < len(versions) && versions[at] != v {
 			at++
 		}
 		if at == len(versions) {
-			f.t.Fatalf("agent %d: rules %d of %d are older than those before them", who, i+1, len(had))
+			f.t.Errorf("%s of agent %s: rules %d of %d are older than those before them, or were never in force", who.service,
+				who.agent, i+1, len(had))
+			return
 		}
 	}
 	if want := versions[len(versions)-1]; len(had) == 0 || had[len(had)-1] != want {
-		f.t.Errorf("agent %d does not have the newest rules after a minute", who)
+		f.t.Errorf("%s of agent %s does not have the newest rules after a minute", who.service, who.agent)
 	}
 }
