@@ -52,6 +52,21 @@ type Client struct {
 	StartedAt           Time
 }
 
+// Order is the place of an update among all that its node made, so that a late one is known. The zero one is that of
+// an agent of an older release.
+type Order struct {
+	Life uint64 // of the agent; each start's is above those before
+	Seq  uint64 // within it
+}
+
+// IsZero reports whether the node did not say.
+func (o Order) IsZero() bool { return o == Order{} }
+
+// Before reports whether o was made before other.
+func (o Order) Before(other Order) bool {
+	return o.Life < other.Life || o.Life == other.Life && o.Seq < other.Seq
+}
+
 // Rollout is an allocation's part in a deployment.
 type Rollout struct {
 	Deployment ID

@@ -15,7 +15,8 @@ func (b *builder) report(list []Report) {
 	reports := make([]apply.Report, 0, len(list))
 	for i := range list {
 		r := &list[i]
-		if b.Allocation(r.Alloc) == nil {
+		a := b.Allocation(r.Alloc)
+		if a == nil || b.late(a, r) {
 			continue
 		}
 		b.keepDetail(r)
@@ -30,24 +31,40 @@ func (b *builder) report(list []Report) {
 	}
 }
 
+// late reports whether a newer report of the allocation was stored before r: the same batch, or one whose sender gave
+// it up, may be held by a server that looks for a leader. An agent of an older release does not say which of two is
+// newer, and a server of one does not pass it on: then nothing that ran has not begun.
+func (b *builder) late(a *jobs.Allocation, r *Report) bool {
+	if r.Order.IsZero() {
+		return r.Client.Status == jobs.ClientPending && a.Client.Status == jobs.ClientRunning
+	}
+	kept, ok := b.allocs.Get(&AllocDetail{ID: r.Alloc})
+	return ok && r.Order.Before(kept.Order)
+}
+
 // keepDetail keeps what those who ask are to see of an allocation. The core's allocation changes only with its state.
 func (b *builder) keepDetail(r *Report) {
-	next := &AllocDetail{ID: r.Alloc, Tasks: r.Tasks, Net: r.Net}
+	next := &AllocDetail{ID: r.Alloc, Tasks: r.Tasks, Net: r.Net, Order: r.Order}
 	old, ok := b.allocs.Get(next)
-	if ok {
-		if next.Tasks == "" {
-			next.Tasks = old.Tasks
-		}
-		if next.Net == "" {
-			next.Net = old.Net
-		}
-		if *next == *old {
-			return
-		}
-	} else if next.Tasks == "" && next.Net == "" {
+	if !ok {
+		old = &AllocDetail{ID: r.Alloc}
+	}
+	if next.Tasks == "" {
+		next.Tasks = old.Tasks
+	}
+	if next.Net == "" {
+		next.Net = old.Net
+	}
+	if next.Order.IsZero() {
+		next.Order = old.Order
+	}
+	if *next == *old {
 		return
 	}
 	b.allocs.Set(next)
+	if next.Tasks == old.Tasks && next.Net == old.Net {
+		return
+	}
 	b.did.Allocs = append(b.did.Allocs, r.Alloc)
 	if a := b.Allocation(r.Alloc); a.Client == r.Client && (r.Health == jobs.Undecided || r.Health == a.Rollout.Health) {
 		again := *a // who follows the allocation sees what its tasks do

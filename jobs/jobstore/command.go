@@ -139,6 +139,7 @@ type Report struct {
 	Health jobs.Health
 	Tasks  string
 	Net    string
+	Order  jobs.Order // what comes after a newer one is left out
 }
 
 // Transition asks an allocation to move or to be replaced; its job is evaluated.

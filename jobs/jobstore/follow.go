@@ -24,6 +24,7 @@ type Follower struct {
 type followers struct {
 	mu     sync.Mutex // guards what follows, and what the Followers keep
 	byNode map[jobs.ID][]*Follower
+	noted  uint64 // the index up to which all changes were
 }
 
 // Follow begins to follow the allocations of a node. The first call of Changed says that all are to be looked at. Stop
@@ -40,14 +41,15 @@ func (s *Store) Follow(node jobs.ID) *Follower {
 }
 
 // Changed are the allocations of the node that were changed or swept since it was called last, some of them twice; all
-// says that any may have been. Every View that is asked for afterwards has these changes. What changes meanwhile is
-// told by the next call, and whoever watches the node's allocations is woken after it is kept here.
-func (f *Follower) Changed() (list []jobs.ID, all bool) {
+// says that any may have been. Every View that is asked for afterwards has these changes. It may have later ones,
+// which the next call tells: upto is the index up to which nothing is missing. Whoever watches the node's allocations
+// is woken after it is kept here.
+func (f *Follower) Changed() (list []jobs.ID, upto uint64, all bool) {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
 	list, all = f.list, f.lost
 	f.list, f.lost = nil, false
-	return list, all
+	return list, f.of.noted, all
 }
 
 // Stop ends it.
@@ -64,6 +66,9 @@ func (f *Follower) Stop() {
 func (s *followers) note(changes []Changed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n := len(changes); n > 0 {
+		s.noted = changes[n-1].Index
+	}
 	if len(s.byNode) == 0 {
 		return
 	}
@@ -89,10 +94,11 @@ func (s *followers) note(changes []Changed) {
 	}
 }
 
-// lose says that everything may have changed.
-func (s *followers) lose() {
+// lose says that everything may have changed, up to index.
+func (s *followers) lose(index uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noted = index
 	for _, list := range s.byNode {
 		for _, f := range list {
 			f.list, f.lost = nil, true

@@ -95,7 +95,7 @@ func (s *Store) Restore(r io.Reader) error {
 	next.generation = before.generation + 1
 	s.view.Store(next)
 	s.ring.reset(next.State.Index())
-	s.follow.lose()
+	s.follow.lose(next.State.Index())
 	s.waiters.WakeAll()
 	if s.cfg.Applied != nil {
 		s.cfg.Applied(before, next, nil)

@@ -45,6 +45,7 @@ type Document struct {
 type AllocDetail struct {
 	ID         jobs.ID
 	Tasks, Net string // JSON, as the node sent it
+	Order      jobs.Order
 }
 
 // NodeDetail is what is kept of a node beyond what places work on it.

@@ -36,8 +36,9 @@ func Listen(texts *Texts, m *noderpc.Watch) *Listener {
 }
 
 // Next is what the node is to be told when none but the changed allocations of it changed since the last frame, nil for
-// nothing. It tells what Frame does, and looks at no others unless some were swept.
-func (to *Listener) Next(v *jobstore.View, changed []jobs.ID) *noderpc.Allocs {
+// nothing. It tells what Frame does, and looks at no others unless some were swept. v may have later changes than those
+// up to the index upto, from which the node goes on when the stream breaks: they are told by the next call.
+func (to *Listener) Next(v *jobstore.View, changed []jobs.ID, upto uint64) *noderpc.Allocs {
 	slices.SortFunc(changed, func(a, b jobs.ID) int { return bytes.Compare(a[:], b[:]) }) // as Frame comes upon them
 	changed = slices.Compact(changed)
 	list := make([]*jobs.Allocation, len(changed))
@@ -46,7 +47,7 @@ func (to *Listener) Next(v *jobstore.View, changed []jobs.ID) *noderpc.Allocs {
 			return to.Frame(v, false)
 		}
 	}
-	f := &noderpc.Allocs{Index: v.State.Index(), Restored: v.Restored()}
+	f := &noderpc.Allocs{Index: min(upto, v.State.Index()), Restored: v.Restored()}
 	frame := &telling{to.texts, &to.bases, f, nil, nil}
 	for _, a := range list {
 		if to.news(a) {

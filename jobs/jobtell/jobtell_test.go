@@ -167,7 +167,7 @@ func TestNextTellsWhatFrameDoes(t *testing.T) {
 		next.State = e.Done()
 		v = &next
 		rng.Shuffle(len(changed), func(i, k int) { changed[i], changed[k] = changed[k], changed[i] })
-		if want, got := whole.Frame(v, false), less.Next(v, changed); !reflect.DeepEqual(got, want) {
+		if want, got := whole.Frame(v, false), less.Next(v, changed, v.State.Index()); !reflect.DeepEqual(got, want) {
 			t.Fatalf("round %d: the node is told\n%+v\nwant\n%+v", round, got, want)
 		}
 	}
@@ -187,7 +187,7 @@ func TestWhatEndedCostsNothing(t *testing.T) {
 		e.PutAllocation(&a)
 		next.State = e.Done()
 		v = &next
-		if f := to.Next(v, []jobs.ID{a.ID}); f == nil || len(f.Allocs) != 1 || f.Full {
+		if f := to.Next(v, []jobs.ID{a.ID}, v.State.Index()); f == nil || len(f.Allocs) != 1 || f.Full {
 			t.Fatalf("the node is told %+v", f)
 		}
 	}

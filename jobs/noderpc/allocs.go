@@ -80,6 +80,9 @@ type Update struct {
 	TaskStates []byte
 	// Network is JSON of the contract's NetworkStatus, or nothing.
 	Network []byte
+	// Order has the servers leave out what comes after a newer update of the allocation: a server may hold a batch whose
+	// sender has long turned to another one.
+	Order jobs.Order
 }
 
 // Updates is a batch, at most one of an allocation.
@@ -193,6 +196,7 @@ func (u *Update) pass(c *pack.Coder) {
 	pack.Unsigned(c, &u.Health)
 	pack.Signed(c, &u.HealthAt)
 	c.Copy(&u.TaskStates, &u.Network)
+	pack.Unsigned(c, &u.Order.Life, &u.Order.Seq)
 }
 
 func (m *Updated) pass(c *pack.Coder) { pack.Unsigned(c, &m.Index) }

@@ -2,6 +2,7 @@ package noderpc
 
 import (
 	"encoding/json"
+	"hash/fnv"
 	"time"
 
 	"corbel.dev/corbel/jobs"
@@ -26,12 +27,48 @@ type Registered struct {
 }
 
 // Heartbeat says that nodes live: one, or the simulated ones of a process.
-type Heartbeat struct{ Nodes []Key }
+type Heartbeat struct {
+	Nodes []Key
+	// Held is what some of the Nodes have, now and then, to be compared with what the servers know. A release before it
+	// compares nothing.
+	Held []Held
+}
+
+// Held is what a node has: the Sum of its allocations that are not over.
+type Held struct {
+	Node jobs.ID
+	Sum  uint64
+}
+
+// Sum adds up allocations with what their node says of them, in any order.
+type Sum uint64
+
+// Add adds one that is not over.
+func (s *Sum) Add(id jobs.ID, status string) {
+	h := fnv.New64a()
+	_, _ = h.Write(id[:]) // it takes everything
+	_, _ = h.Write([]byte(status))
+	*s += Sum(h.Sum64())
+}
 
 // Beaten answers: the nodes in Unknown have to register again.
 type Beaten struct {
 	Every   time.Duration
 	Unknown []jobs.ID
+	// Known is what the servers know of the nodes that hold something else.
+	Known []Known
+}
+
+// Known is what the servers know of a node's allocations that are not over.
+type Known struct {
+	Node   jobs.ID
+	Allocs []KnownAlloc
+}
+
+// KnownAlloc is one of them, with what its node said last, by what the servers know.
+type KnownAlloc struct {
+	ID     jobs.ID
+	Status string
 }
 
 func (m *Register) pass(c *pack.Coder) {
@@ -73,9 +110,26 @@ func (m *Registered) pass(c *pack.Coder) {
 
 func (m *Heartbeat) pass(c *pack.Coder) {
 	pack.List(c, &m.Nodes, MaxNodes, func(k *Key) { k.pass(c) })
+	pack.List(c, &m.Held, MaxNodes, func(h *Held) {
+		c.Record(func(c *pack.Coder) {
+			passID(c, &h.Node)
+			pack.Unsigned(c, &h.Sum)
+		})
+	})
 }
 
 func (m *Beaten) pass(c *pack.Coder) {
 	pack.Signed(c, &m.Every)
 	passIDs(c, &m.Unknown, MaxNodes)
+	pack.List(c, &m.Known, MaxNodes, func(k *Known) { c.Record(k.pass) })
+}
+
+func (k *Known) pass(c *pack.Coder) {
+	passID(c, &k.Node)
+	pack.List(c, &k.Allocs, MaxAllocs, func(a *KnownAlloc) {
+		c.Record(func(c *pack.Coder) {
+			passID(c, &a.ID)
+			c.String(&a.Status)
+		})
+	})
 }

@@ -36,6 +36,10 @@
 //   - Errors have kinds: NotFound for an allocation, task or file that the node does not have, Invalid for a bad
 //     path or signal, Denied for a path that leaves the allocation. NotFound to a heartbeat means: register again.
 //   - Readers take at most MaxMessageBytes and check the counts below; what is beyond them is Invalid.
+//   - An Update has its place among all of its node (Order), for a server may hold a batch whose sender has long turned
+//     to another one: what comes after a newer update of the same allocation changes nothing.
+//   - Now and then a heartbeat has a sum of what the node holds. The leader answers with what it knows where its own
+//     sum is another one, and the node says again what differs: nothing is stored unless something does.
 //   - Watch: the first frame is Full: Present names every allocation that the node is to know, Allocs those that
 //     changed after Since. What is not Present may be deleted. Later frames have what changed. A node resumes at
 //     the Index of the last frame that it has stored.

@@ -69,7 +69,8 @@ type Runner struct {
 	stop   bool
 	since  time.Time // since when all is well; zero when it is not
 	lives  time.Time // when this Runner began to look at the health
-	told   []byte    // last report without its times
+	told   []byte    // last report
+	said   string    // its status
 
 	saving sync.Mutex    // one Save at a time
 	over   chan struct{} // closed when Run has ended with all tasks dead
@@ -179,6 +180,13 @@ func Retell(r *Runner) {
 		return
 	}
 	r.notify()
+}
+
+// Said is the status that was reported last, "" before the first report.
+func Said(r *Runner) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.said
 }
 
 // Look has the Runner look again: what it depends on changed.
@@ -452,8 +460,8 @@ func (r *Runner) views() (*workload.Workload, []lifecycle.Task) {
 	return load, list
 }
 
-// report tells the servers, when there is something new.
-func (r *Runner) report() {
+// Says is what there is to tell of the allocation now.
+func Says(r *Runner) noderpc.Update {
 	load, list := r.views()
 	r.mu.Lock()
 	u := noderpc.Update{Alloc: load.ID, Status: lifecycle.Status(list), Health: r.record.Health,
@@ -479,10 +487,16 @@ func (r *Runner) report() {
 	}
 	u.Description, u.Network = description(u.Status), ownNetwork{r}.status(load.ID)
 	u.TaskStates, _ = json.Marshal(states)
+	return u
+}
+
+// report tells the servers, when there is something new.
+func (r *Runner) report() {
+	u := Says(r)
 	text := u.Append(nil)
 	r.mu.Lock()
 	same := string(text) == string(r.told)
-	r.told = text
+	r.told, r.said = text, u.Status
 	r.mu.Unlock()
 	if !same {
 		r.host.Report(u)

@@ -28,6 +28,9 @@ type servers struct {
 	index    uint64 // of registrations
 	restored uint64 // of frames
 	watches  []uint64
+	known    []noderpc.KnownAlloc // by the leader
+	compares bool                 // it is of this release
+	compared int
 }
 
 func newServers(t *testing.T) *servers {
@@ -52,6 +55,16 @@ func (s *servers) Call(_ context.Context, method string, req []byte) ([]byte, er
 		b := &noderpc.Beaten{Every: 5 * time.Second}
 		if !s.knows {
 			b.Unknown = []jobs.ID{m.Nodes[0].Node}
+		}
+		if s.compares && len(m.Held) > 0 {
+			s.compared++
+			var sum noderpc.Sum
+			for _, a := range s.known {
+				sum.Add(a.ID, a.Status)
+			}
+			if uint64(sum) != m.Held[0].Sum {
+				b.Known = []noderpc.Known{{Node: m.Nodes[0].Node, Allocs: s.known}}
+			}
 		}
 		return noderpc.Bytes(b), err
 	case noderpc.MethodUpdate:

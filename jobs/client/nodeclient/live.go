@@ -147,6 +147,9 @@ func (c *Client) live(ctx context.Context) {
 		}
 		switch err := c.beat(ctx); {
 		case err == nil:
+			if retry.Tries() > 0 {
+				c.compareSoon(c.cfg.Clock.Now())
+			}
 			retry.Reset()
 		case errkind.Is(err, errkind.NotFound):
 			retry.Reset()
@@ -165,6 +168,8 @@ func (c *Client) live(ctx context.Context) {
 // forgotten is after the leader said that it does not know the node: somebody purged it, or the servers began anew, and
 // their indexes with them.
 func (c *Client) forgotten() {
+	c.forgetEnds()
+	c.compareSoon(c.cfg.Clock.Now())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.index, c.least = 0, 0
@@ -219,8 +224,12 @@ func (c *Client) answered(every time.Duration) {
 func (c *Client) beat(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
-	answer, err := c.cfg.Servers.Call(limited, noderpc.MethodHeartbeat,
-		noderpc.Bytes(&noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}))
+	m := &noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}
+	compares := c.isDue(c.cfg.Clock.Now())
+	if compares {
+		m.Held = []noderpc.Held{{Node: c.key.Node, Sum: sumOf(held(c))}}
+	}
+	answer, err := c.cfg.Servers.Call(limited, noderpc.MethodHeartbeat, noderpc.Bytes(m))
 	if err != nil {
 		return err
 	}
@@ -229,6 +238,9 @@ func (c *Client) beat(ctx context.Context) error {
 		return err
 	}
 	c.answered(b.Every)
+	if compares {
+		compare(c, b.Known)
+	}
 	if slices.Contains(b.Unknown, c.key.Node) {
 		return errkind.New(errkind.NotFound, "the servers do not know the node")
 	}
@@ -276,9 +288,14 @@ func (c *Client) watch(ctx context.Context) {
 
 // follow is one stream.
 func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	c.mu.Lock()
 	since := c.index
 	c.mu.Unlock()
+	if c.begins(cancel) {
+		since = 0
+	}
 	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, noderpc.Bytes(&noderpc.Watch{Key: c.key, Since: since,
 		Bases: noderpc.MaxBases}))
 	if err != nil {

@@ -6,6 +6,8 @@
 //     not either.
 //   - Of each allocation at most one update waits, the newest; they go together each noderpc.BatchEvery, less often
 //     while the servers do not answer. Nothing of a node waits for the servers.
+//   - What the servers know of allocations is compared with what the node has, each compareEvery, by a sum in a
+//     heartbeat: what differs twice is said again, and what the node was never told is asked for.
 //   - A server that is behind begins and ends nothing: a frame is taken only when it is as new as the node's
 //     registration and as the newest frame that was taken. Servers that start read their log again, and what they show
 //     meanwhile is long over: it would begin a second time, and nobody would end it.
@@ -143,6 +145,7 @@ type Client struct {
 	told  chan struct{}     // closed when a server has taken the first registration
 	life  context.Context   //nolint:containedctx // of the allocations, which outlive Run's when they are stopped
 	queue queue
+	compares
 	sessions
 	gauges
 	facts
@@ -186,12 +189,16 @@ func New(cfg Config) (*Client, error) {
 		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat, replaced: make(chan struct{}, 1)},
 		gauges: gauges{running: cfg.Metrics.Gauge("nomad.client.allocations.running"),
 			dead: cfg.Metrics.Gauge("nomad.client.allocations.terminal")}}
-	c.queue.init()
 	c.sessions.init()
 	var err error
 	if c.store, err = nodestate.Open(cfg.FS, cfg.StateDir); err != nil {
 		return nil, err
 	}
+	life, err := c.store.Life(cfg.Clock.Now())
+	if err != nil {
+		cfg.Log.Warn("the number of this start cannot be stored: the next one goes by the clock", "error", err)
+	}
+	c.queue.init(life)
 	if err = c.facts.open(&c.cfg, c.store); err != nil {
 		return nil, err
 	}
@@ -361,6 +368,7 @@ func (c *Client) take(life context.Context, frame *noderpc.Allocs, bases *worklo
 				allocrunner.Retell(a.Runner)
 			}
 		case terminal(load.Client):
+		case sayEnd(c, load.ID): // it ran here, and the servers have lost its end
 		case !load.Wanted(): // it never began here, or its record is lost: nothing runs
 			c.queue.put(noderpc.Update{Alloc: load.ID, Status: jobs.ClientComplete,
 				Description: "The allocation was stopped before it began", FinishedAt: jobs.Time(c.cfg.Clock.Now().UnixNano())})
@@ -437,6 +445,7 @@ func (c *Client) remove(id jobs.ID, a *alloc) {
 	c.mu.Lock()
 	delete(c.allocs, id)
 	c.mu.Unlock()
+	c.keepEnd(allocrunner.Says(a.Runner))
 	c.count()
 }
 

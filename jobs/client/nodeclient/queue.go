@@ -13,16 +13,23 @@ import (
 // queue has the newest update of each allocation that the servers do not have yet. Its size is bounded by the number
 // of allocations.
 type queue struct {
-	mu    sync.Mutex // guards wait
+	mu    sync.Mutex // guards all but fresh
 	wait  map[jobs.ID]noderpc.Update
-	fresh chan struct{} // capacity 1
+	flies []noderpc.Update // of the batch that has no answer yet
+	last  jobs.Order       // that an update got
+	fresh chan struct{}    // capacity 1
 }
 
-func (q *queue) init() { q.wait, q.fresh = map[jobs.ID]noderpc.Update{}, make(chan struct{}, 1) }
+// init begins the agent's life.
+func (q *queue) init(life uint64) {
+	q.wait, q.fresh, q.last = map[jobs.ID]noderpc.Update{}, make(chan struct{}, 1), jobs.Order{Life: life}
+}
 
 // put replaces an older update.
 func (q *queue) put(u noderpc.Update) {
 	q.mu.Lock()
+	q.last.Seq++
+	u.Order = q.last
 	q.wait[u.Alloc] = u
 	q.mu.Unlock()
 	select {
@@ -43,18 +50,37 @@ func (q *queue) all() (list []noderpc.Update) {
 		list = append(list, u)
 		delete(q.wait, id)
 	}
+	q.flies = list
 	return list
 }
 
-// back puts updates back that were not taken, but for those that have newer ones.
-func (q *queue) back(list []noderpc.Update) {
+// landed ends a batch. What was not taken is put back, but for what has newer updates: a server may take it yet.
+func (q *queue) landed(taken bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	list := q.flies
+	if q.flies = nil; taken {
+		return
+	}
 	for _, u := range list {
 		if _, newer := q.wait[u.Alloc]; !newer {
 			q.wait[u.Alloc] = u
 		}
 	}
+}
+
+// untaken are the allocations whose newest updates the servers may not have yet.
+func (q *queue) untaken() map[jobs.ID]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make(map[jobs.ID]bool, len(q.wait)+len(q.flies))
+	for id := range q.wait {
+		all[id] = true
+	}
+	for i := range q.flies {
+		all[q.flies[i].Alloc] = true
+	}
+	return all
 }
 
 // len is how many wait.
@@ -106,9 +132,7 @@ func (c *Client) flush(ctx context.Context) error {
 		return nil
 	}
 	_, err := c.cfg.Servers.Call(ctx, noderpc.MethodUpdate, noderpc.Bytes(&noderpc.Updates{Key: c.key, List: list}))
-	if err != nil {
-		c.queue.back(list)
-	}
+	c.queue.landed(err == nil)
 	return err
 }
 

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/client/taskrunner"
@@ -58,6 +60,25 @@ func (s *Store) Secret() (id jobs.ID, err error) {
 	}
 	_, _ = rand.Read(id[:])
 	return id, vfs.WriteFileAtomic(s.fs, name, id[:], 0o600)
+}
+
+// Life is the number of this start of the agent, above those of the former ones. The clock stands in for a file that is
+// lost or that another machine's copy of the folder has. An error says that it is not stored.
+func (s *Store) Life(now time.Time) (uint64, error) {
+	life := uint64(max(now.Unix(), 1))
+	if s == nil {
+		return life, nil
+	}
+	name := filepath.Join(s.dir, "life")
+	text, err := vfs.ReadDurable(s.fs, name)
+	if err == nil {
+		if former, err := strconv.ParseUint(string(text), 10, 64); err == nil {
+			life = max(life, former+1)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return life, err
+	}
+	return life, vfs.WriteFileAtomic(s.fs, name, strconv.AppendUint(nil, life, 10), 0o600)
 }
 
 // Meta is the node's metadata that was set at run time. wrong says that its file cannot be read: it is kept beside

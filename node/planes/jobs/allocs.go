@@ -25,7 +25,7 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 	restored := uint64(0)
 	for first := true; ; first = false {
 		watch := n.group.store.Watch(subject)
-		changed, all := follow.Changed()
+		changed, upto, all := follow.Changed()
 		v, err := n.known(m.Key)
 		if err != nil {
 			watch.Stop()
@@ -37,7 +37,7 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 		if full || all {
 			f = to.Frame(v, full)
 		} else {
-			f = to.Next(v, changed)
+			f = to.Next(v, changed, upto)
 		}
 		if f != nil {
 			if err := send(noderpc.Bytes(f)); err != nil {

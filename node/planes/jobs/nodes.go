@@ -108,7 +108,8 @@ func (n *nodes) heartbeat(ctx context.Context, req []byte) ([]byte, error) {
 	if !leads {
 		return n.group.raft.AtLeader(ctx, noderpc.MethodHeartbeat, req)
 	}
-	return noderpc.Bytes(&noderpc.Beaten{Every: every, Unknown: append(unknown, strangers...)}), nil
+	return noderpc.Bytes(&noderpc.Beaten{Every: every, Unknown: append(unknown, strangers...),
+		Known: jobtell.Differing(v, ids, m.Held)}), nil
 }
 
 func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
@@ -127,7 +128,7 @@ func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
 			continue
 		}
 		list = append(list, jobstore.Report{Alloc: u.Alloc, Health: u.Health, Tasks: string(u.TaskStates),
-			Net:    string(u.Network),
+			Net: string(u.Network), Order: u.Order,
 			Client: jobs.Client{Status: u.Status, Description: u.Description, StartedAt: u.StartedAt, FinishedAt: u.FinishedAt}})
 	}
 	if len(list) == 0 {
