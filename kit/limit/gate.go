@@ -2,6 +2,7 @@ package limit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,9 @@ type GateConfig struct {
 	Slots int
 	// MaxWaiting bounds all who wait, MaxPerKey those of one key; zero means 1,024 and a quarter of MaxWaiting.
 	MaxWaiting, MaxPerKey int
+	// MaxHeldPerKey bounds the permits that one key holds at once, so that one whose work hangs leaves slots to others;
+	// zero does not.
+	MaxHeldPerKey int
 	// MaxWait bounds one wait; zero means 10 s. The context's deadline counts too.
 	MaxWait time.Duration
 	// Clock measures time; nil means the machine's.
@@ -27,8 +31,9 @@ type GateConfig struct {
 type Gate struct {
 	cfg GateConfig
 
-	mu      sync.Mutex // guards all below
-	free    int
+	mu      sync.Mutex     // guards all below
+	free    int            // above 0: whoever waits holds as many as its key may
+	held    map[string]int // by key, where MaxHeldPerKey is set
 	queues  map[string]*line
 	turn    []*line // keys with waiters, next turn first
 	waiting int
@@ -59,6 +64,7 @@ type waiter struct {
 // Permit is the right to run. Release it exactly once.
 type Permit struct {
 	gate *Gate
+	key  string
 	at   time.Time
 }
 
@@ -80,7 +86,7 @@ func NewGate(cfg GateConfig) *Gate {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
-	return &Gate{cfg: cfg, free: cfg.Slots, queues: map[string]*line{}}
+	return &Gate{cfg: cfg, free: cfg.Slots, held: map[string]int{}, queues: map[string]*line{}}
 }
 
 // Acquire waits for a permit in key's queue. It fails with kind Overloaded when
@@ -89,11 +95,11 @@ func NewGate(cfg GateConfig) *Gate {
 func (g *Gate) Acquire(ctx context.Context, key string) (Permit, error) {
 	begin := g.cfg.Clock.Now()
 	g.mu.Lock()
-	if g.free > 0 && g.waiting == 0 {
-		g.free--
+	if g.free > 0 && g.mayHoldLocked(key) {
+		g.takeLocked(key)
 		g.stats.Granted++
 		g.mu.Unlock()
-		return Permit{g, begin}, nil
+		return Permit{g, key, begin}, nil
 	}
 	limit := g.limit(ctx, begin)
 	if err := g.refuseLocked(key, limit); err != nil {
@@ -168,7 +174,7 @@ func (g *Gate) settle(w *waiter, key string, begin time.Time, err error) (Permit
 	g.stats.Waited += now.Sub(begin)
 	if w.granted {
 		g.stats.Granted++
-		return Permit{g, now}, nil
+		return Permit{g, key, now}, nil
 	}
 	g.stats.TimedOut++
 	g.leaveLocked(w, key)
@@ -203,22 +209,44 @@ func (p Permit) Release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.hold += (held - g.hold) / 8
-	if len(g.turn) == 0 {
-		g.free++
+	g.free++
+	if g.held[p.key]--; g.held[p.key] <= 0 {
+		delete(g.held, p.key)
+	}
+	g.handLocked()
+}
+
+// handLocked gives a free permit to the first in turn whose key may hold one more.
+func (g *Gate) handLocked() {
+	for i, l := range g.turn {
+		if !g.mayHoldLocked(l.key) {
+			continue
+		}
+		g.turn = slices.Delete(g.turn, i, i+1)
+		w := l.waiters[0]
+		l.waiters = l.waiters[1:]
+		g.waiting--
+		if len(l.waiters) > 0 {
+			g.turn = append(g.turn, l)
+		} else {
+			delete(g.queues, l.key)
+		}
+		g.takeLocked(l.key)
+		w.granted = true
+		close(w.ready)
 		return
 	}
-	l := g.turn[0]
-	g.turn = g.turn[1:]
-	w := l.waiters[0]
-	l.waiters = l.waiters[1:]
-	g.waiting--
-	if len(l.waiters) > 0 {
-		g.turn = append(g.turn, l)
-	} else {
-		delete(g.queues, l.key)
+}
+
+func (g *Gate) mayHoldLocked(key string) bool {
+	return g.cfg.MaxHeldPerKey <= 0 || g.held[key] < g.cfg.MaxHeldPerKey
+}
+
+func (g *Gate) takeLocked(key string) {
+	g.free--
+	if g.cfg.MaxHeldPerKey > 0 {
+		g.held[key]++
 	}
-	w.granted = true
-	close(w.ready)
 }
 
 // RetryAfter is how long the queue of now will take: what to tell those who were refused.

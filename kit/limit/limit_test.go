@@ -162,6 +162,48 @@ func TestGateBounds(t *testing.T) {
 	})
 }
 
+// TestGateLeavesSlots: a key that holds as many permits as one may waits although slots are free, and others do not.
+func TestGateLeavesSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(GateConfig{Slots: 4, MaxHeldPerKey: 2})
+		take := func(key string) Permit {
+			t.Helper()
+			p, err := g.Acquire(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		held := []Permit{take("hangs"), take("hangs")}
+		got := make(chan Permit)
+		for range 2 {
+			go func() { got <- take("hangs") }()
+		}
+		synctest.Wait()
+		if s := g.Stats(); s.Free != 2 || s.Waiting != 2 {
+			t.Errorf("%+v: two of one key were to wait, and two slots to be free", s)
+		}
+		begin := time.Now()
+		others := []Permit{take("b"), take("c")}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("others waited %s beside free slots", took)
+		}
+		others[0].Release() // not for the key that has its share
+		synctest.Wait()
+		if s := g.Stats(); s.Free != 1 || s.Waiting != 2 {
+			t.Errorf("%+v", s)
+		}
+		for _, p := range held {
+			p.Release()
+			(<-got).Release()
+		}
+		others[1].Release()
+		if s := g.Stats(); s.Free != 4 || s.Waiting != 0 || len(g.held) != 0 {
+			t.Errorf("%+v, held %v", s, g.held)
+		}
+	})
+}
+
 func TestGateRefusesWhatCannotBeServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateConfig{Slots: 1, MaxWait: time.Minute})

@@ -5,8 +5,8 @@
 // the person's, with the provider's prefix. Nothing is stored and nothing is kept between logins: the session ends as
 // one of an OpenID provider does (package logins).
 //
-// A login has one deadline for all servers of all providers, and a bounded number run at once: who finds no place waits
-// for one within the deadline. Safe for concurrent use; nothing is started.
+// A login has one deadline for all servers of all providers, and a bounded number run at once, of one address fewer:
+// who finds no place waits for one within the deadline, addresses in turn. Safe for concurrent use; nothing is started.
 package ldaplogin
 
 import (
@@ -22,6 +22,7 @@ import (
 	client "github.com/go-ldap/ldap/v3"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
@@ -31,6 +32,7 @@ const (
 	loginTime  = 12 * time.Second // all in all: the API answers within 15 s
 	dialTime   = 4 * time.Second  // then the next server
 	atOnce     = 32
+	atOnceFrom = 8 // one address
 	maxGroups  = 1000
 	maxName    = 256
 	nestedRule = "1.2.840.113556.1.4.1941" // Active Directory's LDAP_MATCHING_RULE_IN_CHAIN
@@ -47,12 +49,15 @@ type Config struct {
 
 // Directories are those that the configuration names. Make it with New.
 type Directories struct {
-	cfg   Config
-	slots chan struct{}
+	cfg  Config
+	gate *limit.Gate
 }
 
 // New returns the directories of a configuration.
-func New(cfg Config) *Directories { return &Directories{cfg, make(chan struct{}, atOnce)} }
+func New(cfg Config) *Directories {
+	return &Directories{cfg, limit.NewGate(limit.GateConfig{Name: "logins by a directory", Slots: atOnce,
+		MaxHeldPerKey: atOnceFrom, MaxWaiting: 4096, MaxPerKey: 512, MaxWait: loginTime})}
+}
 
 func (d *Directories) each(f func(*monitor.AuthProvider) bool) {
 	d.cfg.Resources.View().List("authproviders", "", "", "", func(i *objects.Item) bool {
@@ -62,20 +67,23 @@ func (d *Directories) each(f func(*monitor.AuthProvider) bool) {
 }
 
 // Login finds out who has a name and a password, and by which provider. Providers are asked by name, each until one
-// knows the person. Errors: ErrWrong; Unavailable, no directory said yes and one does not answer.
-func (d *Directories) Login(ctx context.Context, name, password string) (who monitor.Caller,
+// knows the person. from is whose turn it is, an address. Errors: ErrWrong; Unavailable, no directory said yes and one
+// does not answer; Overloaded, who waits too long for a place.
+func (d *Directories) Login(ctx context.Context, from, name, password string) (who monitor.Caller,
 	by *monitor.AuthProvider, err error) {
 	if name == "" || password == "" || len(name) > maxName { // an empty password binds as nobody, and always
 		return who, nil, ErrWrong
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginTime)
 	defer cancel()
-	select {
-	case d.slots <- struct{}{}:
-		defer func() { <-d.slots }()
-	case <-ctx.Done():
-		return who, nil, errkind.Errorf(errkind.Unavailable, "the directory: %d logins are under way", atOnce)
+	permit, err := d.gate.Acquire(ctx, from)
+	switch {
+	case errkind.Is(err, errkind.Overloaded):
+		return who, nil, err
+	case err != nil:
+		return who, nil, errkind.E(errkind.Unavailable, "waiting for a place to ask the directory", err)
 	}
+	defer permit.Release()
 	err = ErrWrong
 	d.each(func(p *monitor.AuthProvider) bool {
 		said, one := d.at(ctx, p, name, password)

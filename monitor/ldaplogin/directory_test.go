@@ -3,19 +3,24 @@
 package ldaplogin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/slapdtest"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/resources"
@@ -102,13 +107,13 @@ func TestLogins(t *testing.T) {
 	}
 	r, _ := resourcestest.New()
 	d := newDirectories(r)
-	if _, _, err := d.Login(t.Context(), "ann", "ann-word"); !errors.Is(err, ErrWrong) {
+	if _, _, err := d.Login(t.Context(), "test", "ann", "ann-word"); !errors.Is(err, ErrWrong) {
 		t.Errorf("without a provider: %v", err)
 	}
 	tls := fmt.Sprintf(`,"security":"starttls","trusted_ca_file":%q`, file)
 	resourcestest.Put(t, r, "authproviders", provider("ldap", "house",
 		specOf(t, addr, `"groups_prefix":"ldap","username_prefix":"corp",`, tls)))
-	who, by, err := d.Login(t.Context(), "ann", "ann-word")
+	who, by, err := d.Login(t.Context(), "test", "ann", "ann-word")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +123,13 @@ func TestLogins(t *testing.T) {
 	}
 	for _, wrong := range [][2]string{{"ann", "bob-word"}, {"ann", ""}, {"", ""}, {"nobody", "x"}, {"*", "ann-word"},
 		{"ann)(uid=*", "ann-word"}, {"bob", "bob-word"} /* two entries have that name */, {"corp:ann", "ann-word"}} {
-		if who, _, err := d.Login(t.Context(), wrong[0], wrong[1]); !errors.Is(err, ErrWrong) {
+		if who, _, err := d.Login(t.Context(), "test", wrong[0], wrong[1]); !errors.Is(err, ErrWrong) {
 			t.Errorf("%q: %+v, %v", wrong, who, err)
 		}
 	}
 	resourcestest.Put(t, r, "authproviders", provider("ldap", "house",
 		specOf(t, addr, `"allowed_groups":["dev"],`, `,"security":"insecure"`)))
-	if who, _, err = d.Login(t.Context(), "ann", "ann-word"); err != nil || who.User != "ann" ||
+	if who, _, err = d.Login(t.Context(), "test", "ann", "ann-word"); err != nil || who.User != "ann" ||
 		!slices.Equal(who.Groups, []string{"dev"}) {
 		t.Errorf("%+v, %v", who, err)
 	}
@@ -133,15 +138,62 @@ func TestLogins(t *testing.T) {
 		strings.Replace(specOf(t, addr, "", tls), "reader-word", "other-word", 1),
 		strings.Replace(specOf(t, addr, "", tls), `"port":`, `"port":1`, 1)} {
 		resourcestest.Put(t, r, "authproviders", provider("ldap", "house", spec))
-		if _, _, err = d.Login(t.Context(), "ann", "ann-word"); !errkind.Is(err, errkind.Unavailable) {
+		if _, _, err = d.Login(t.Context(), "test", "ann", "ann-word"); !errkind.Is(err, errkind.Unavailable) {
 			t.Errorf("%s: %v", spec, err)
 		}
 	}
 	// The next provider may know who it is.
 	resourcestest.Put(t, r, "authproviders", provider("ldap", "other", specOf(t, addr, "", tls)))
-	if _, by, err = d.Login(t.Context(), "ann", "ann-word"); err != nil || by.Name != "other" {
+	if _, by, err = d.Login(t.Context(), "test", "ann", "ann-word"); err != nil || by.Name != "other" {
 		t.Errorf("%v, %v", by, err)
 	}
+}
+
+// TestOneAddressLeavesPlaces: logins of one address that wait for a directory which is silent leave places to others.
+func TestOneAddressLeavesPlaces(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			all.Go(func() {
+				_, _ = io.Copy(io.Discard, c) // until it is closed there
+				_ = c.Close()
+			})
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		cancel()
+		_ = silent.Close()
+		all.Wait()
+	}()
+	r, _ := resourcestest.New()
+	resourcestest.Put(t, r, "authproviders", provider("ldap", "slow",
+		specOf(t, silent.Addr().String(), "", `,"security":"insecure"`)))
+	d := newDirectories(r)
+	login := func(from string) {
+		all.Go(func() {
+			if _, _, err := d.Login(ctx, from, "ann", "ann-word"); err == nil || errors.Is(err, ErrWrong) {
+				t.Errorf("from %s: %v", from, err)
+			}
+		})
+	}
+	for range atOnce + 8 {
+		login("10.0.0.1")
+	}
+	polltest.Until(t, func() bool { return asked.Load() >= atOnceFrom }, "one address asks the directory")
+	login("10.0.0.2")
+	polltest.Until(t, func() bool { return asked.Load() > atOnceFrom }, "another address asks it too")
+	polltest.Until(t, func() bool { return d.gate.Stats().Waiting == atOnce }, "the rest of the first address wait")
 }
 
 // TestActiveDirectory: what is asked of one, by the words of its kind. There is none in the tests.

@@ -65,7 +65,7 @@ func (a *API) password(w http.ResponseWriter, r *http.Request) (who monitor.Call
 	}
 	who, err := a.cfg.Users.Login(r.Context(), from(r), name, password)
 	if errors.Is(err, users.ErrWrong) && a.cfg.Directory != nil {
-		who, by, err = a.cfg.Directory.Login(r.Context(), name, password)
+		who, by, err = a.cfg.Directory.Login(r.Context(), from(r), name, password)
 	}
 	switch {
 	case err == nil:

@@ -78,9 +78,9 @@ type Config struct {
 	// what is wrong with it. nil takes any.
 	Compiles func(ctx context.Context, source string, body bool) error
 	// Directory knows passwords that no user here has, and by which provider; nil knows none. Errors of kind Denied are
-	// wrong names and passwords.
+	// wrong names and passwords; from is whose turn it is, an address.
 	Directory interface {
-		Login(ctx context.Context, name, password string) (monitor.Caller, *monitor.AuthProvider, error)
+		Login(ctx context.Context, from, name, password string) (monitor.Caller, *monitor.AuthProvider, error)
 	}
 	// Documents knows objects that are kept as they came; nil takes any.
 	Documents Documents

@@ -28,7 +28,7 @@ func (w *Web) Login(ctx context.Context, from, user, password string) (session s
 	who, err := w.users.Login(ctx, from, user, password)
 	if errors.Is(err, users.ErrWrong) {
 		var by *monitor.AuthProvider
-		if who, by, err = w.people.Login(ctx, user, password); err == nil {
+		if who, by, err = w.people.Login(ctx, from, user, password); err == nil {
 			t, err := w.logins.IssueNamed(ctx, who, by, "")
 			return t.Access, err
 		}
