@@ -128,3 +128,13 @@ func (c *component) own(entity, check string) bool {
 	return slices.Contains(c.Services, entity) &&
 		slices.ContainsFunc(c.Rules, func(r rule) bool { return r.Name == check })
 }
+
+// results names the events that the component makes, as ENTITY/CHECK.
+func (c *component) results() (names []string) {
+	for _, service := range c.Services {
+		for _, r := range c.Rules {
+			names = append(names, service+"/"+r.Name)
+		}
+	}
+	return names
+}

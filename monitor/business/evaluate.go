@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -12,129 +13,55 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/script"
-)
-
-// Bounds of the events that a program of somebody's gets. The built-in template gets numbers, and has none.
-const (
-	maxEvents = 10_000
-	maxBytes  = 8 << 20
 )
 
 // classService is the class of the entities that services are.
 const classService = "service"
 
-// selected is what a component's query finds.
-type selected struct {
-	*planned
-	texts  bool // some rule's program looks at the events themselves
-	events []json.RawMessage
-	bytes  int
-	over   bool // there are more than programs get
-	counts struct {
-		All      int `json:"all"`
-		OK       int `json:"ok"`
-		Warning  int `json:"warning"`
-		Critical int `json:"critical"`
-		Unknown  int `json:"unknown"`
-		NonZero  int `json:"non-zero"`
-	}
-}
+// madeBy is the annotation of an event's check that says which component made it: it replaces no other event.
+const madeBy = "corbel.dev/service-component"
 
-// evaluate reads a namespace's events once for its components, and makes theirs.
+// evaluate reads a namespace's events for its components, and makes theirs. It reads them again for those whose events
+// did not fit beside those of others.
 func (s *Services) evaluate(ctx context.Context, namespace string, list []*planned) error {
-	all := make([]*selected, len(list))
-	for i, p := range list {
-		all[i] = &selected{planned: p}
-		for _, r := range p.Rules {
-			if t, err := s.template(namespace, r.Template); err == nil && !t.builtin {
-				all[i].texts = true
-			}
-		}
-	}
-	for p, err := range s.cfg.Events.List(ctx, ingest.Range{Namespace: namespace}) {
-		if err != nil {
-			return err
-		}
-		e, err := p.Event()
-		if err != nil {
-			return err
-		}
-		for _, x := range all {
-			if s.matches(x.component, e) {
-				if err := x.take(e); err != nil {
-					return err
-				}
-			}
-		}
-	}
 	var wrong []error
-	for _, x := range all {
-		for _, service := range x.Services {
-			for i := range x.Rules {
-				if ctx.Err() != nil { // one error, not one for each rule that is left
-					return errors.Join(append(wrong, ctx.Err())...)
+	left := s.selections(namespace, list)
+	for len(left) > 0 {
+		now, later, err := s.read(ctx, namespace, left)
+		if err != nil {
+			return errors.Join(append(wrong, err)...)
+		}
+		for _, x := range now {
+			for _, service := range x.Services {
+				for i := range x.Rules {
+					if ctx.Err() != nil { // one error, not one for each rule that is left
+						s.drop(now...)
+						return errors.Join(append(wrong, ctx.Err())...)
+					}
+					wrong = append(wrong, s.apply(ctx, x, service, &x.Rules[i]))
 				}
-				wrong = append(wrong, s.apply(ctx, x, service, &x.Rules[i]))
 			}
+			x.done = s.cfg.Clock.Now()
+			s.drop(x)
+		}
+		if left = later; len(left) > 0 {
+			s.again.Add(1)
 		}
 	}
 	return errors.Join(wrong...)
-}
-
-func (s *Services) matches(c *component, e *monitor.Event) bool {
-	if e.Check == nil || c.own(e.Entity.Name, e.Check.Name) {
-		return false
-	}
-	for _, q := range c.fields {
-		if !q.Matches(func(name string) (string, bool) { return s.cfg.Fields[name](e), true }) {
-			return false
-		}
-	}
-	for _, q := range c.labels {
-		if !q.Matches(s.cfg.Labels(e)) {
-			return false
-		}
-	}
-	return true
-}
-
-// take adds an event to what is selected.
-func (x *selected) take(e *monitor.Event) error {
-	x.counts.All++
-	switch e.Check.Status {
-	case 0:
-		x.counts.OK++
-	case 1:
-		x.counts.Warning++
-	case 2:
-		x.counts.Critical++
-	default:
-		x.counts.Unknown++
-	}
-	x.counts.NonZero = x.counts.All - x.counts.OK
-	if !x.texts || x.over {
-		return nil
-	}
-	text, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	x.events, x.bytes = append(x.events, text), x.bytes+len(text)
-	if x.over = len(x.events) > maxEvents || x.bytes > maxBytes; x.over {
-		x.events = nil
-	}
-	return nil
 }
 
 // apply makes the event of a rule on a service.
 func (s *Services) apply(ctx context.Context, x *selected, service string, r *rule) error {
 	namespace, now := x.item.Namespace, s.cfg.Clock.Now().Unix()
 	entity, err := s.entity(ctx, namespace, service, x.item.Object().(*monitor.Provider).CreatedBy)
+	if err == nil {
+		err = s.mine(x, entity, r.Name)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("component %s: rule %s: %w", x.item.Name, r.Name, err)
 	}
 	id := uuid.New()
 	e := &monitor.Event{Timestamp: now, ID: id[:], Meta: monitor.Meta{Namespace: namespace}, Entity: entity,
@@ -157,7 +84,32 @@ func (s *Services) apply(ctx context.Context, x *selected, service string, r *ru
 		made.Check.Handlers = x.Handlers
 	}
 	made.Pipelines = append(made.Pipelines, x.Pipelines...)
+	if made.Check.Annotations == nil {
+		made.Check.Annotations = map[string]string{}
+	}
+	made.Check.Annotations[madeBy] = x.item.Name
 	return s.cfg.Events.Frame(ctx, namespace, tagproto.Append(nil, made))
+}
+
+// mine refuses to replace what somebody else said: an event of an agent, of the API or of another component.
+func (s *Services) mine(x *selected, entity *monitor.Entity, rule string) error {
+	name := entity.Name + "/" + rule
+	owner, there := x.found[name]
+	other := s.plan[x.item.Namespace+"/"+owner]
+	switch {
+	case entity.Class != classService:
+		s.refused.Add(1)
+		return errkind.Errorf(errkind.Conflict, "entity %q is of class %q, and a service's is %q: name another one in "+
+			"services", entity.Name, entity.Class, classService)
+	case !there || owner == x.item.Name || owner != "" && (other == nil || !other.own(entity.Name, rule)):
+		return nil
+	case owner == "":
+		s.refused.Add(1)
+		return errkind.Errorf(errkind.Conflict, "the event %s was made by no component, and stays: give the rule another "+
+			"name, or delete the event", name)
+	}
+	s.refused.Add(1)
+	return errkind.Errorf(errkind.Conflict, "component %q makes the event %s: give the rule another name", owner, name)
 }
 
 // entity is a service's, which is made where there is none.
@@ -324,12 +276,55 @@ func (s *Services) reviewComponent(p *monitor.Provider) (warnings []string, err 
 			return nil, fmt.Errorf("spec: rules[%d]: %w", i, err)
 		}
 	}
+	if err := s.free(p, c); err != nil {
+		return nil, err
+	}
 	for i, name := range c.Handlers {
 		if s.cfg.Resources.View().Get("handlers", p.Namespace, name) == nil {
 			warnings = append(warnings, fmt.Sprintf("spec: handlers[%d]: handler %q does not exist", i, name))
 		}
 	}
 	return warnings, nil
+}
+
+// free tells whether the services and the events of a component are its own.
+func (s *Services) free(p *monitor.Provider, c *component) (err error) {
+	view := s.cfg.Resources.View()
+	for i, name := range c.Services {
+		item := view.Get("entities", p.Namespace, name)
+		if item == nil {
+			continue
+		}
+		if class := item.Object().(*monitor.EntityConfig).Class; class != classService {
+			return fmt.Errorf("spec: services[%d]: entity %q is of class %q, and a service's is %q", i, name, class,
+				classService)
+		}
+	}
+	view.List(Components, p.Namespace, p.Namespace, "", func(item *objects.Item) bool {
+		other, wrong := readComponent(item.Object().(*monitor.Provider), s.cfg.Fields)
+		if wrong != nil || item.Name == p.Name {
+			return true
+		}
+		for _, name := range c.results() {
+			if slices.Contains(other.results(), name) {
+				err = fmt.Errorf("spec: rules: component %q makes the event %s already: give the rule another name", item.Name,
+					name)
+			}
+		}
+		return err == nil
+	})
+	return err
+}
+
+// Results names the events that an object of a type that this package knows has made, as ENTITY/CHECK: whoever writes
+// it decides what they say. None are of one that cannot be read.
+func (s *Services) Results(typ string, o monitor.Object) []string {
+	if p, ok := o.(*monitor.Provider); ok && typ == Components {
+		if c, err := readComponent(p, s.cfg.Fields); err == nil {
+			return c.results()
+		}
+	}
+	return nil
 }
 
 // Builtin is an object that is there without having been stored; nil is none.

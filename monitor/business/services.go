@@ -5,6 +5,11 @@
 // these. Programs run where those of filters do (package script), with the same limits of time and memory; one that is
 // wrong, is cut or finds no arguments makes an event of status 3 that says so. What a component makes itself it does
 // not select.
+// Nor does it replace what somebody else said: its events say which component made them, services are entities of
+// their own class, and an event of an agent, of the API or of another component stays, with a line in the log.
+//
+// The events that programs get are held while their component is evaluated: 8 MiB for one, 16 MiB for those of a
+// namespace together, four namespaces at once. Components beyond that wait for another reading of the events.
 //
 // The leader of the plane's group evaluates, and no other server. Components of a namespace that are due together read
 // its events once; namespaces wait for each other when more than a few are due, and a tick that comes while its
@@ -14,6 +19,7 @@
 package business
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -63,25 +69,28 @@ type Stats struct {
 	Components int    // that are evaluated here
 	Evaluated  uint64 // rules
 	Failed     uint64 // rules whose program failed, or was not there
+	Refused    uint64 // rules that would have replaced an event of somebody else
 	Skipped    uint64 // rounds that could not read all events, or not write theirs
+	Again      uint64 // readings of events for components that found no room
+	Held       int64  // bytes of events, now
 }
 
 // planned is a component and when it is due.
 type planned struct {
 	item *objects.Item
 	*component
-	due time.Time
+	due, done time.Time // done is when it was evaluated last
 }
 
 // Services evaluates components. Make it with New.
 type Services struct {
 	cfg   Config
 	view  *resources.View     // that plan is of; Run's
-	plan  map[string]*planned // by namespace and name; Run's
+	plan  map[string]*planned // by namespace and name; Run's, who waits while others read it
 	known templates
 
-	planned                    atomic.Int64
-	evaluated, failed, skipped atomic.Uint64
+	planned, held                              atomic.Int64
+	evaluated, failed, refused, skipped, again atomic.Uint64
 }
 
 // New returns a Services that does nothing before Run.
@@ -89,7 +98,8 @@ func New(cfg Config) *Services { return &Services{cfg: cfg, plan: map[string]*pl
 
 // Stats returns what was counted since New.
 func (s *Services) Stats() Stats {
-	return Stats{int(s.planned.Load()), s.evaluated.Load(), s.failed.Load(), s.skipped.Load()}
+	return Stats{int(s.planned.Load()), s.evaluated.Load(), s.failed.Load(), s.refused.Load(), s.skipped.Load(),
+		s.again.Load(), s.held.Load()}
 }
 
 // Run evaluates while this server leads, until ctx ends.
@@ -135,7 +145,7 @@ func (s *Services) look() {
 			return true
 		}
 		there[key] = true
-		s.plan[key] = &planned{i, c, c.schedule.Next(now)}
+		s.plan[key] = &planned{item: i, component: c, due: c.schedule.Next(now)}
 		return true
 	})
 	for key := range s.plan {
@@ -155,11 +165,8 @@ func (s *Services) due() map[string][]*planned {
 		}
 	}
 	for _, list := range out {
-		slices.SortFunc(list, func(a, b *planned) int {
-			if a.item.Name < b.item.Name {
-				return -1
-			}
-			return 1
+		slices.SortFunc(list, func(a, b *planned) int { // who waited longest comes first, should the time not do for all
+			return cmp.Or(a.done.Compare(b.done), cmp.Compare(a.item.Name, b.item.Name))
 		})
 	}
 	return out

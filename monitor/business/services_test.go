@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/ingest/ingesttest"
+	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
 	"corbel.dev/corbel/monitor/script"
@@ -254,6 +257,115 @@ func TestManyEvents(t *testing.T) {
 	x.tick(10 * time.Second)
 	x.want("shop", "a", 0, "of 10 events")
 	x.want("shop", "w", 3, "selects 10 events")
+}
+
+// watched are events that tell after each one how much is held.
+type watched struct {
+	ingest.Local
+	held *atomic.Int64
+	most atomic.Int64
+}
+
+func (w *watched) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error] {
+	return func(yield func(*ingest.Published, error) bool) {
+		for p, err := range w.Local.List(ctx, r) {
+			if !yield(p, err) {
+				return
+			}
+			w.most.Store(max(w.most.Load(), w.held.Load()))
+		}
+	}
+}
+
+// TestRoom: what components of a namespace hold together is bounded, and each gets its events all the same.
+func TestRoom(t *testing.T) {
+	x := newRig(t)
+	w := &watched{Local: x.events, held: &x.Services.held}
+	x.cfg.Events = w
+	x.put(Templates, "RuleTemplate", "many", `{"eval":"event.check.output = 'many: ' + events.length; return event;"}`)
+	const components, each = 5, 7
+	for i := range components {
+		tier := fmt.Sprint("t", i)
+		x.put(Components, "ServiceComponent", tier, fmt.Sprintf(`{"services":["shop"],"interval":10,"query":[{"type":`+
+			`"labelSelector","value":"tier == %s"}],"rules":[{"template":"many","name":%q}]}`, tier, tier))
+		for n := range each {
+			x.result(fmt.Sprint("web-", n), tier, 0, map[string]string{"tier": tier, "fill": strings.Repeat("x", 1<<20)})
+		}
+	}
+	x.tick(10 * time.Second)
+	for i := range components {
+		x.want("shop", fmt.Sprint("t", i), 0, "many: 7")
+	}
+	if most := w.most.Load(); most > roomBytes || most < maxBytes {
+		t.Errorf("%d bytes were held", most)
+	}
+	if s := x.Stats(); s.Again != 2 || s.Held != 0 || s.Failed != 0 || s.Skipped != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOthersEventsStay: a component replaces neither an agent's event nor that of another component.
+func TestOthersEventsStay(t *testing.T) {
+	x := newRig(t)
+	const spec = `{"services":[%q],"interval":10,"query":[{"type":"fieldSelector","value":"event.check.name == x"}],` +
+		`"rules":[{"template":"aggregate","name":%q}]}`
+	agent := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default"}, Class: monitor.ClassAgent}
+	resourcestest.Put(t, x.resources, "entities", agent)
+	x.result("web-1", "http", 2, nil)
+	x.result("shop", "http", 2, nil)
+	component := func(name, service, rule string) *monitor.Provider {
+		return &monitor.Provider{Meta: monitor.Meta{Name: name, Namespace: "default"}, Kind: "ServiceComponent",
+			Spec: json.RawMessage(fmt.Sprintf(spec, service, rule))}
+	}
+	for _, p := range []*monitor.Provider{component("a", "web-1", "http"), component("b", "shop", "http"),
+		component("c", "shop", "own"), component("d", "shop", "own")} {
+		resourcestest.Put(t, x.resources, Components, p)
+	}
+	x.tick(10 * time.Second)
+	x.tick(10 * time.Second)
+	for _, entity := range []string{"web-1", "shop"} {
+		if e := x.want(entity, "http", 2, ""); e.Check.Scheduler != "" {
+			t.Errorf("%s/http is now %+v", entity, e.Check)
+		}
+	}
+	if made := x.want("shop", "own", 1, "").Check.Annotations[madeBy]; made != "d" {
+		t.Errorf("the event is component %q's", made)
+	}
+	for _, want := range []string{`class "agent"`, "the event shop/http was made by no component",
+		`component "d" makes the event shop/own`} {
+		if !strings.Contains(strings.ReplaceAll(x.log.String(), `\`, ""), want) {
+			t.Errorf("the log does not say %q: %s", want, x.log)
+		}
+	}
+	if s := x.Stats(); s.Refused != 5 { // two each, and in the first round both make shop/own
+		t.Errorf("%+v", s)
+	}
+	// Those who write such components are told at once.
+	for want, p := range map[string]*monitor.Provider{
+		`of class "agent"`:                           component("e", "web-1", "x"),
+		`component "c" makes the event shop/own`:     component("e", "shop", "own"),
+		`spec: services[0]: entity "web-1" is of cl`: component("a", "web-1", "http"),
+	} {
+		if _, err := x.Review(t.Context(), Components, p); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	// Whose component is gone, the event is the next one's.
+	for _, gone := range []string{"c", "d"} {
+		if err := x.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: Components, Namespace: "default",
+			Name: gone}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.put(Components, "ServiceComponent", "e", fmt.Sprintf(spec, "shop", "own"))
+	x.tick(10 * time.Second)
+	if made := x.want("shop", "own", 1, "").Check.Annotations[madeBy]; made != "e" {
+		t.Errorf("the event is component %q's", made)
+	}
+	if names := x.Results(Components, component("e", "shop", "own")); !slices.Equal(names, []string{"shop/own"}) {
+		t.Errorf("%q", names)
+	}
 }
 
 func TestReview(t *testing.T) {

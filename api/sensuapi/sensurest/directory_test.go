@@ -48,6 +48,8 @@ member: uid=ann,dc=example,dc=com
 // withoutBuiltin are directories as documents.
 type withoutBuiltin struct{ *ldaplogin.Directories }
 
+func (withoutBuiltin) Results(string, monitor.Object) []string { return nil }
+
 func (withoutBuiltin) Builtin(string, string) *monitor.Provider { return nil }
 
 // TestLoginByDirectory: a person whom a directory knows has the rights of the groups there, for twelve hours at most.

@@ -3,6 +3,7 @@ package sensurest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"corbel.dev/corbel/api/sensuapi/envelope"
@@ -75,6 +76,8 @@ func makeKinds() (out []*kind) {
 			k.resource = "searches"
 		case "rule-templates":
 			k.serve = (*request).builtin
+		case "service-components":
+			k.admit = admitComponent
 		case "namespaces":
 			k.serve = by(scopes.one)
 		}
@@ -115,6 +118,23 @@ func admitProvider(_ *request, old, o monitor.Object) error {
 func admitAuthProvider(_ *request, old, o monitor.Object) error {
 	if former, ok := old.(*monitor.AuthProvider); ok {
 		o.(*monitor.AuthProvider).Keep(former)
+	}
+	return nil
+}
+
+// admitComponent refuses who may not write the events that a service component has made.
+func admitComponent(q *request, _, o monitor.Object) error {
+	if q.cfg.Documents == nil {
+		return nil
+	}
+	namespace, _ := o.Key()
+	for _, name := range q.cfg.Documents.Results(q.kind.Name, o) {
+		for _, verb := range []string{"create", "update"} {
+			if q.may(verb, "events", namespace, name) != nil {
+				return &apiError{http.StatusForbidden, codeDenied, fmt.Sprintf("unauthorized to perform action: a rule makes the "+
+					"event %s, which takes the right to %s events", name, verb)}
+			}
+		}
 	}
 	return nil
 }

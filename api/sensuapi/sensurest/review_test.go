@@ -2,11 +2,14 @@ package sensurest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/sensuapi/selectors"
 	"corbel.dev/corbel/client/sensu"
+	"corbel.dev/corbel/monitor/business"
 	"corbel.dev/corbel/monitor/script"
 	"corbel.dev/corbel/monitor/subscribers"
 )
@@ -98,5 +101,37 @@ func TestDryRun(t *testing.T) {
 	reader := g.user("reader", `{"verbs":["get","list"],"resources":["checks"]}`)
 	if a := g.send("PUT", checksPath+"/c?dry_run=true", bearer(reader.Access), check); a.code != http.StatusForbidden {
 		t.Errorf("a reader may try a write: %d %s", a.code, a.body)
+	}
+}
+
+// TestServicesNeedRightsOnEvents: who writes a service component decides what its events say, and must be allowed to.
+func TestServicesNeedRightsOnEvents(t *testing.T) {
+	g := newRigOf(t, subscribers.Config{}, func(c *Config) {
+		c.Documents = business.New(business.Config{Resources: c.Resources, Fields: selectors.Fields["events"],
+			Labels: selectors.Labels})
+	})
+	const all = `{"verbs":["*"],"resources":["service-components"]}`
+	const path = "/api/enterprise/bsm/v1/namespaces/default/service-components"
+	body := func(service string) string {
+		return `{"type":"ServiceComponent","api_version":"bsm/v1","metadata":{"name":"c"},"spec":{"services":["` + service +
+			`"],"interval":10,"query":[{"type":"fieldSelector","value":"event.check.name == x"}],"rules":[{"template":` +
+			`"aggregate","name":"webs"}]}}`
+	}
+	for i, c := range []struct {
+		rules, service string
+		want           int
+	}{
+		{all, "shop", 403},
+		{all + `,{"verbs":["create"],"resources":["events"]}`, "shop", 403},
+		{all + `,{"verbs":["create","update"],"resources":["events"],"resource_names":["shop/webs"]}`, "bank", 403},
+		{all + `,{"verbs":["create","update"],"resources":["events"],"resource_names":["shop/webs"]}`, "shop", 201},
+	} {
+		auth := bearer(g.user(fmt.Sprint("user", i), c.rules).Access)
+		for method, at := range map[string]string{"POST": path, "PUT": path + "/c"} {
+			if a := g.send(method, at+"?dry_run=true", auth, body(c.service)); a.code != c.want ||
+				c.want == 403 && !strings.Contains(a.body, "event "+c.service+"/webs") {
+				t.Errorf("%s with %s: %v, not %d", method, c.rules, a, c.want)
+			}
+		}
 	}
 }

@@ -52,6 +52,8 @@ type Events interface {
 type Documents interface {
 	// Review says what is wrong with one (kind Invalid), and what whoever wrote it should know.
 	Review(ctx context.Context, typ string, o monitor.Object) (warnings []string, err error)
+	// Results names the events that one has made, as ENTITY/CHECK: who writes it needs the right to write those.
+	Results(typ string, o monitor.Object) []string
 	// Builtin is one that is there without having been stored; nil is none.
 	Builtin(typ, name string) *monitor.Provider
 }

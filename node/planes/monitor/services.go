@@ -21,6 +21,12 @@ func (c *Checks) meterServices(stat gauge) {
 		func() float64 { return float64(c.services.Stats().Evaluated) })
 	stat("service_rules_failed", "Rules whose template was not there, failed, was cut or got wrong arguments.",
 		func() float64 { return float64(c.services.Stats().Failed) })
+	stat("service_rules_refused", "Rules whose event would have replaced one of somebody else.",
+		func() float64 { return float64(c.services.Stats().Refused) })
+	stat("service_events_bytes", "Events that are held for programs of service components.",
+		func() float64 { return float64(c.services.Stats().Held) })
+	stat("service_readings_again", "Times at which events of a namespace were read again, since those that programs get "+
+		"do not fit in memory at once.", func() float64 { return float64(c.services.Stats().Again) })
 	stat("service_rounds_failed", "Times at which events of a namespace could not be read, or those of its services not "+
 		"written.", func() float64 { return float64(c.services.Stats().Skipped) })
 }
