@@ -18,9 +18,18 @@ func TestHiddenSecretsGoNowhereElse(t *testing.T) {
 			t.Errorf("%s: the client's secret is %q", server, next.ClientSecret)
 		}
 	}
-	odd := &monitor.Provider{Spec: json.RawMessage(`{"Client":{"address":"https://vault.example","Token":"s3cret"}}`)}
-	if _, err := odd.Vault(); err == nil {
-		t.Errorf("a token that would be shown is taken: %s", odd.Shown().Spec)
+	for _, spec := range []string{`{"Client":{"address":"https://vault.example","Token":"s3cret"}}`,
+		`{"client":{"address":"https://vault.example","token":"s3cret","TOKEN":"s3cret"}}`,
+		`{"client":{"address":"https://vault.example","token":"s3cret","to\u212aen":"s3cret"}}`,         // Kelvin
+		`{"client":{"address":"https://vault.example","token":"s3cret","addre\u017fs":"https://evil"}}`, // a long s
+	} {
+		odd := &monitor.Provider{Meta: monitor.Meta{Name: "vault"}, Kind: "VaultProvider", Spec: json.RawMessage(spec)}
+		if err := odd.Validate(); err == nil || !strings.Contains(err.Error(), "lower-case letters") {
+			t.Errorf("%s is taken: %v", spec, err)
+		}
+		if shown := string(odd.Shown().Spec); strings.Contains(shown, "s3cret") {
+			t.Errorf("what was stored before is shown: %s", shown)
+		}
 	}
 	spec := `{"client":{"address":"https://vault.example","token":"s3cret","version":"v2"}}`
 	vault := &monitor.Provider{Spec: json.RawMessage(spec)}

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/exactjson"
 )
 
 // VaultSpec is what a VaultProvider's spec says of the server that has its secrets.
@@ -39,15 +41,12 @@ type VaultTLS struct {
 // Vault returns what a VaultProvider's spec says, and what is wrong with it.
 func (p *Provider) Vault() (*VaultSpec, error) {
 	s := new(VaultSpec)
-	if err := json.Unmarshal(p.Spec, s); err != nil {
+	if err := exactjson.Decode(p.Spec, s); err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
 	}
-	c, spelled := &s.Client, ""
-	p.withToken(func(_, token string) string { spelled = token; return token })
+	c := &s.Client
 	u, err := url.Parse(c.Address)
 	switch {
-	case spelled != c.Token: // the decoder takes "Token" for it; who hides it does not
-		return nil, errors.New("spec: the keys client and token must be in lower-case letters")
 	case c.Address != "" && (err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https"):
 		return nil, fmt.Errorf("spec: client.address %q is not an http:// or https:// address", c.Address)
 	case c.Version != "" && c.Version != "v1" && c.Version != "v2":
@@ -89,23 +88,20 @@ func (p *Provider) withToken(change func(at, token string) string) *Provider {
 	if next == token {
 		return p
 	}
-	text, err := json.Marshal(next)
-	if err != nil {
-		return p
-	}
-	client["token"] = text
-	if spec["client"], err = json.Marshal(client); err != nil {
-		return p
-	}
+	client["token"], _ = json.Marshal(next) // a text has a JSON, and what was one too
+	spec["client"], _ = json.Marshal(client)
 	out := *p
-	if out.Spec, err = json.Marshal(spec); err != nil {
-		return p
-	}
+	out.Spec, _ = json.Marshal(spec)
 	return &out
 }
 
 // Shown returns the provider as it may be shown: without its token.
-func (p *Provider) Shown() *Provider { return p.withToken(func(_, _ string) string { return hidden }) }
+func (p *Provider) Shown() *Provider {
+	if p.Kind == "VaultProvider" && exactjson.Check(p.Spec) != nil { // it was stored before its keys had to be exact
+		return &Provider{Meta: p.Meta, Kind: p.Kind}
+	}
+	return p.withToken(func(_, _ string) string { return hidden })
+}
 
 // Keep takes over the token of the one that this provider replaces, if it came back hidden and goes to the same place.
 func (p *Provider) Keep(old *Provider) {

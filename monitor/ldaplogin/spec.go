@@ -11,10 +11,10 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 
 	client "github.com/go-ldap/ldap/v3"
 
+	"corbel.dev/corbel/kit/exactjson"
 	"corbel.dev/corbel/monitor"
 )
 
@@ -66,11 +66,7 @@ const maxServers = 8
 
 // read reads a provider's spec, fills in what it leaves out, and says what is wrong with it.
 func read(p *monitor.AuthProvider) (*spec, error) {
-	var keys any
-	if err := json.Unmarshal(p.Spec, &keys); err != nil {
-		return nil, fmt.Errorf("spec: %w", err)
-	}
-	if err := exact(keys); err != nil {
+	if err := exactjson.Check(p.Spec); err != nil { // passwords are hidden and kept by the keys as they stand
 		return nil, fmt.Errorf("spec: %w", err)
 	}
 	s := new(spec)
@@ -90,26 +86,6 @@ func read(p *monitor.AuthProvider) (*spec, error) {
 		}
 	}
 	return s, nil
-}
-
-// exact refuses keys that the decoder takes for others, such as Servers, or host with a long s: passwords are hidden
-// and kept by the keys as they stand.
-func exact(v any) error {
-	var wrong []error
-	switch v := v.(type) {
-	case []any:
-		for _, one := range v {
-			wrong = append(wrong, exact(one))
-		}
-	case map[string]any:
-		for key, one := range v {
-			if strings.ContainsFunc(key, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
-				return fmt.Errorf("the key %q must be in lower-case letters", key)
-			}
-			wrong = append(wrong, exact(one))
-		}
-	}
-	return errors.Join(wrong...)
 }
 
 // complete fills in the contract's defaults.

@@ -37,8 +37,8 @@ var readAtOnce = []string{"catalog/entry", "catalog/gateway", "mesh/proxy"}
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.
-var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/pack", "kit/pattern",
-	"kit/tagproto", "core/table"}
+var pureMay = []string{"kit/errkind", "kit/exactjson", "kit/hash", "kit/nesting", "kit/pack",
+	"kit/pattern", "kit/tagproto", "core/table"}
 
 // pureNever are standard packages that reach outside or bring chance in.
 var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "runtime", "testing", "unsafe", "context"}
