@@ -180,17 +180,18 @@ func (s changes) setFile(t *kind, name, of string) *cobra.Command {
 				return command.Usagef("%s: a JSON object is needed: %v", name, err)
 			}
 			// What is set replaces what was: a merge alone would keep the old one's other fields.
-			path := t.path(p, args[0])
-			raw, _, err := cl.Do(ctx, "GET", path, nil, nil)
+			err = cl.Replace(ctx, t.path(p, args[0]), func(now []byte) ([]byte, error) {
+				whole, err := object(now)
+				if err != nil {
+					return nil, err
+				}
+				whole[strings.ReplaceAll(name, "-", "_")] = v
+				return json.Marshal(whole)
+			})
 			if err != nil {
 				return err
 			}
-			whole, err := object(raw)
-			if err != nil {
-				return err
-			}
-			whole[strings.ReplaceAll(name, "-", "_")] = v
-			return s.send(ctx, cl, "PUT", path, whole, "Updated")
+			return s.env.Printf("Updated\n")
 		})
 	c.Flags().StringVarP(&file, "file", "f", "", "file with the JSON object; - is stdin")
 	return c

@@ -153,7 +153,13 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
 		defer cancel()
 	}
-	resp, err := c.send(ctx, method, path, query, body)
+	return c.do(ctx, method, path, query, body, "")
+}
+
+// do is Do for a write that holds only where match, if any, is the tag of what is there.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte,
+	match string) ([]byte, http.Header, error) {
+	resp, err := c.send(ctx, method, path, query, body, match)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,13 +172,14 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 }
 
 // send sends a request, with a new token when the one it has does not hold any more.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte,
+	match string) (*http.Response, error) {
 	for again := false; ; again = true {
 		auth, err := c.authorization(ctx, again)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := c.once(ctx, method, path, query, body, auth)
+		resp, err := c.once(ctx, method, path, query, body, auth, match)
 		var e *Error
 		if !errors.As(err, &e) || e.Status != http.StatusUnauthorized || again || c.cfg.User == "" {
 			return resp, err
@@ -181,7 +188,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 }
 
 func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte,
-	auth string) (*http.Response, error) {
+	auth, match string) (*http.Response, error) {
 	target := c.base + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -192,6 +199,9 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 	}
 	if auth != "" {
 		req.Header.Set("Authorization", auth)
+	}
+	if match != "" {
+		req.Header.Set("If-Match", match)
 	}
 	if body != nil && method != http.MethodPatch {
 		req.Header.Set("Content-Type", "application/json")
@@ -222,7 +232,7 @@ func (c *Client) authorization(ctx context.Context, anew bool) (string, error) {
 	if c.cfg.User != "" && (c.access == "" || anew) {
 		r := http.Request{Header: http.Header{}}
 		r.SetBasicAuth(c.cfg.User, c.cfg.Password)
-		resp, err := c.once(ctx, http.MethodGet, "/auth", nil, nil, r.Header.Get("Authorization"))
+		resp, err := c.once(ctx, http.MethodGet, "/auth", nil, nil, r.Header.Get("Authorization"), "")
 		if err != nil {
 			return "", err
 		}
@@ -248,7 +258,7 @@ func (c *Client) Login(ctx context.Context) ([]byte, error) {
 	defer cancel()
 	r := http.Request{Header: http.Header{}}
 	r.SetBasicAuth(c.cfg.User, c.cfg.Password)
-	resp, err := c.once(ctx, http.MethodGet, "/auth", nil, nil, r.Header.Get("Authorization"))
+	resp, err := c.once(ctx, http.MethodGet, "/auth", nil, nil, r.Header.Get("Authorization"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +334,7 @@ func (c *Client) Lines(ctx context.Context, path string, query url.Values) iter.
 	return func(yield func(json.RawMessage, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		resp, err := c.send(ctx, http.MethodGet, path, query, nil)
+		resp, err := c.send(ctx, http.MethodGet, path, query, nil, "")
 		if err != nil {
 			yield(nil, err)
 			return
