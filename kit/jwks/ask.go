@@ -80,14 +80,27 @@ func AskStatus(ctx context.Context, ca string, r *http.Request, into any) (statu
 
 // AskRaw is AskStatus for who reads also what comes with a refusal.
 func AskRaw(ctx context.Context, ca string, r *http.Request) (status int, body []byte, err error) {
+	a, err := AskWhole(ctx, ca, r)
+	return a.Status, a.Body, err
+}
+
+// Answer is what another system said.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// AskWhole is AskRaw for who reads the headers too.
+func AskWhole(ctx context.Context, ca string, r *http.Request) (Answer, error) {
 	res, err := client(ca).Do(r.WithContext(ctx))
 	if err != nil {
-		return 0, nil, errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
+		return Answer{}, errkind.E(errkind.Unavailable, "ask "+r.URL.Host, err)
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end or given up
 	b, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
 	if err != nil {
-		return 0, nil, errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
+		return Answer{}, errkind.E(errkind.Unavailable, "read the answer of "+r.URL.Host, err)
 	}
-	return res.StatusCode, b, nil
+	return Answer{res.StatusCode, res.Header, b}, nil
 }

@@ -17,6 +17,10 @@ import (
 const (
 	pushWithin = time.Minute // that somebody has to look at their phone
 	pushEvery  = time.Second
+
+	groupsWithin = 20 * time.Second // all pages of them
+	maxPages     = 50               // each of a megabyte at most
+	maxGroups    = 2000
 )
 
 var errBadLogin = errkind.New(errkind.Invalid, "okta auth failed: name or password is wrong, or Okta locked the user "+
@@ -51,18 +55,18 @@ type stage struct {
 	Summary string `json:"errorSummary"`
 }
 
-// ask sends a question; in nil is a GET with the mount's API token.
-func (t *attempt) ask(ctx context.Context, path string, in, out any) (status int, err error) {
+// ask sends a question; in nil is a GET with the mount's API token. next is where the rest of a long answer is.
+func (t *attempt) ask(ctx context.Context, path string, in, out any) (status int, next string, err error) {
 	method, body := http.MethodGet, []byte(nil)
 	if in != nil {
 		method = http.MethodPost
 		if body, err = json.Marshal(in); err != nil {
-			return 0, err
+			return 0, "", err
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, t.origin+path, bytes.NewReader(body))
 	if err != nil {
-		return 0, errkind.E(errkind.Invalid, "", err)
+		return 0, "", errkind.E(errkind.Invalid, "", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if in != nil {
@@ -70,20 +74,46 @@ func (t *attempt) ask(ctx context.Context, path string, in, out any) (status int
 	} else {
 		req.Header.Set("Authorization", "SSWS "+t.c.Token)
 	}
-	status, raw, err := jwks.AskRaw(ctx, "", req)
+	a, err := jwks.AskWhole(ctx, "", req)
 	if err != nil {
-		return 0, errkind.Errorf(errkind.Unavailable, "Okta cannot be asked: %s", errkind.Text(err))
+		return 0, "", errkind.Errorf(errkind.Unavailable, "Okta cannot be asked: %s", errkind.Text(err))
 	}
-	if err := json.Unmarshal(raw, out); err != nil && status/100 == 2 {
-		return status, errkind.New(errkind.Unavailable, "Okta's answer is no JSON as expected")
+	if err := json.Unmarshal(a.Body, out); err != nil && a.Status/100 == 2 {
+		return a.Status, "", errkind.New(errkind.Unavailable, "Okta's answer is no JSON as expected")
 	}
-	return status, nil
+	if in == nil {
+		next, err = t.following(a.Header)
+	}
+	return a.Status, next, err
+}
+
+// following is the path of the page that comes next, "" where there is none. The API token goes to the organization and
+// nowhere else, whatever a link says.
+func (t *attempt) following(h http.Header) (string, error) {
+	for _, line := range h.Values("Link") {
+		for link := range strings.SplitSeq(line, ",") {
+			target, params, _ := strings.Cut(strings.TrimSpace(link), ">")
+			if !slices.ContainsFunc(strings.Split(params, ";"), func(p string) bool {
+				p = strings.ToLower(strings.ReplaceAll(p, " ", ""))
+				return p == `rel="next"` || p == "rel=next"
+			}) {
+				continue
+			}
+			path, ok := strings.CutPrefix(target, "<"+t.origin)
+			if !ok || !strings.HasPrefix(path, "/") {
+				return "", errkind.Errorf(errkind.Unavailable, "Okta's answer goes on at another place than %s: look at org_name "+
+					"and base_url", t.origin)
+			}
+			return path, nil
+		}
+	}
+	return "", nil
 }
 
 // step is a question of the authentication API.
 func (t *attempt) step(ctx context.Context, path string, in any) (*stage, error) {
 	s := &stage{}
-	status, err := t.ask(ctx, path, in, s)
+	status, _, err := t.ask(ctx, path, in, s)
 	switch {
 	case err != nil:
 		return nil, err
@@ -167,24 +197,34 @@ func (t *attempt) groups(ctx context.Context, id string) (names []string, err er
 	if t.c.Token == "" {
 		return nil, nil
 	}
-	var list []struct {
-		Profile struct {
-			Name string `json:"name"`
-		} `json:"profile"`
-	}
-	status, err := t.ask(ctx, "/api/v1/users/"+url.PathEscape(id)+"/groups", nil, &list)
-	switch {
-	case err != nil:
-		return nil, err
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return nil, errkind.New(errkind.Unavailable, "Okta does not tell groups to this api_token: write another to config")
-	case status == http.StatusNotFound:
-		return nil, errBadLogin
-	case status/100 != 2:
-		return nil, errkind.Errorf(errkind.Unavailable, "Okta answers %d to the question about groups", status)
-	}
-	for _, g := range list {
-		names = append(names, g.Profile.Name)
+	ctx, cancel := context.WithTimeout(ctx, groupsWithin)
+	defer cancel()
+	path := "/api/v1/users/" + url.PathEscape(id) + "/groups"
+	for page := 0; path != ""; page++ {
+		if page == maxPages || len(names) > maxGroups {
+			return nil, errkind.Errorf(errkind.Unavailable, "Okta has more than %d groups, or %d pages of them, of this user: "+
+				"the policies of a part would be wrong ones", maxGroups, maxPages)
+		}
+		var list []struct {
+			Profile struct {
+				Name string `json:"name"`
+			} `json:"profile"`
+		}
+		status, next, err := t.ask(ctx, path, nil, &list)
+		switch {
+		case err != nil:
+			return nil, err
+		case status == http.StatusUnauthorized || status == http.StatusForbidden:
+			return nil, errkind.New(errkind.Unavailable, "Okta does not tell groups to this api_token: write another to config")
+		case status == http.StatusNotFound:
+			return nil, errBadLogin
+		case status/100 != 2:
+			return nil, errkind.Errorf(errkind.Unavailable, "Okta answers %d to the question about groups", status)
+		}
+		for _, g := range list {
+			names = append(names, g.Profile.Name)
+		}
+		path = next
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil

@@ -3,7 +3,8 @@
 // token.
 //
 // Nothing of a password is kept. A renewal reads the groups again where there is an API token, and else goes by those
-// of the login. Every question has a deadline and a bounded answer; a push waits for pushWithin at most.
+// of the login. Every question has a deadline and a bounded answer, and so have all pages of groups together: beyond
+// maxGroups nobody logs in. A push waits for pushWithin at most.
 package okta
 
 import (

@@ -1,12 +1,16 @@
 package okta
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +31,8 @@ type cloud struct {
 	status int
 	groups []string
 	asked  int
+	pages  int    // of groups before that of groups
+	link   string // in place of the origin, of a next page
 }
 
 func (c *cloud) set(f func()) {
@@ -59,8 +65,14 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case r.URL.Path != "/api/v1/users/00u1/groups":
 			wrong(404, "E0000007", "Not found")
 		default:
-			list := []any{}
-			for _, name := range c.groups {
+			list, names := []any{}, c.groups
+			if after, _ := strconv.Atoi(r.URL.Query().Get("after")); after < c.pages {
+				names = []string{fmt.Sprint("page ", after)}
+				origin := cmp.Or(c.link, "http://"+r.Host)
+				w.Header().Add("Link", fmt.Sprintf(`<%s%s>; rel="self"`, origin, r.URL))
+				w.Header().Add("Link", fmt.Sprintf(`<%s%s?after=%d&limit=200>; rel="next"`, origin, r.URL.Path, after+1))
+			}
+			for _, name := range names {
 				list = append(list, body{"id": "00g" + name, "type": "OKTA_GROUP", "profile": body{"name": name}})
 			}
 			say(200, list)
@@ -207,4 +219,34 @@ func TestConfigRefuses(t *testing.T) {
 	}
 	d.OK(secrets.Update, "config", body{"base_url": "oktapreview.com", "api_token": "x"})
 	d.Refused(errkind.Invalid, `"provider"`, secrets.Update, "login/ann", body{"password": "x", "provider": "duo"})
+}
+
+// TestPagesOfGroups: groups of all pages count, up to a bound; no link has the API token go elsewhere.
+func TestPagesOfGroups(t *testing.T) {
+	d, c := desk(t)
+	c.set(func() { c.pages = 3 })
+	resp, err := d.Ask(secrets.Update, "login/ann", body{"password": "right"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"Everyone", "Site Ops", "page 0", "page 1", "page 2"}; !slices.Equal(resp.Auth.Groups, want) {
+		t.Errorf("%q", resp.Auth.Groups)
+	}
+	c.set(func() { c.pages, c.asked = 1_000_000, 0 })
+	d.Refused(errkind.Unavailable, "pages", secrets.Update, "login/ann", body{"password": "right"})
+	c.set(func() {
+		if c.asked != maxPages+1 {
+			t.Errorf("%d questions", c.asked)
+		}
+	})
+	var stolen atomic.Value
+	evil := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		stolen.Store(r.Header.Get("Authorization"))
+	}))
+	defer evil.Close()
+	c.set(func() { c.pages, c.link = 1, evil.URL })
+	d.Refused(errkind.Unavailable, "another place", secrets.Update, "login/ann", body{"password": "right"})
+	if stolen.Load() != nil {
+		t.Errorf("the API token went elsewhere: %v", stolen.Load())
+	}
 }
