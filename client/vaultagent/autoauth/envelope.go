@@ -25,27 +25,32 @@ type envelope struct {
 	Payload []byte `json:"encrypted_payload"`
 }
 
-// sealed is a text that the reader of the sink alone can open.
-func sealed(one *agentconfig.Sink, text string) (string, error) {
+// readerOf is the key that the reader of a sink left.
+func readerOf(one *agentconfig.Sink) (*ecdh.PublicKey, error) {
 	raw, err := slurp(one.DHPath)
 	if err != nil {
-		return "", fmt.Errorf("dh_path: %w", err)
+		return nil, fmt.Errorf("dh_path: %w", err)
 	}
 	var reader publicKey
 	if err := json.Unmarshal([]byte(raw), &reader); err != nil {
-		return "", fmt.Errorf("dh_path: %s: %w", one.DHPath, err)
+		return nil, fmt.Errorf("dh_path: %s: %w", one.DHPath, err)
 	}
 	theirs, err := ecdh.X25519().NewPublicKey(reader.Key)
 	if err != nil {
-		return "", fmt.Errorf(`dh_path: %s must be {"curve25519_public_key": "32 bytes in base64"}: %w`, one.DHPath, err)
+		return nil, fmt.Errorf(`dh_path: %s must be {"curve25519_public_key": "32 bytes in base64"}: %w`, one.DHPath, err)
 	}
+	return theirs, nil
+}
+
+// sealed is a text that whoever has the other half of a key alone can open.
+func sealed(theirs *ecdh.PublicKey, aad, text string) (string, error) {
 	ours, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		return "", err
 	}
 	secret, err := ours.ECDH(theirs)
 	if err != nil {
-		return "", fmt.Errorf("dh_path: %s: %w", one.DHPath, err)
+		return "", fmt.Errorf("the key at dh_path: %w", err)
 	}
 	defer clear(secret)
 	block, err := aes.NewCipher(secret)
@@ -60,7 +65,7 @@ func sealed(one *agentconfig.Sink, text string) (string, error) {
 	if n, err := rand.Read(e.Nonce); err != nil || n != len(e.Nonce) {
 		return "", errors.Join(errors.New("there is no randomness"), err)
 	}
-	e.Payload = aead.Seal(nil, e.Nonce, []byte(text), []byte(one.AAD))
+	e.Payload = aead.Seal(nil, e.Nonce, []byte(text), []byte(aad))
 	out, err := json.Marshal(e)
 	return string(out), err
 }

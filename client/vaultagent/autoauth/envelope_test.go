@@ -44,7 +44,20 @@ func opened(t *testing.T, key *ecdh.PrivateKey, text []byte, aad string) (string
 	return string(plain), err
 }
 
-// TestEncryptedSinks: its reader alone opens a sink, which waits for the key; a wrapped token is encrypted too.
+// wrapped is how many tokens the server wrapped.
+func (s *fakeServer) wrapped() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.asked {
+		if strings.HasSuffix(one, " sys/wrapping/wrap") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestEncryptedSinks: its reader alone opens a sink, which waits for the key; a wrapped token is encrypted too,
+// and none is wrapped before there is a key, nor again for a sink that has one.
 func TestEncryptedSinks(t *testing.T) {
 	key, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -64,7 +77,8 @@ func TestEncryptedSinks(t *testing.T) {
 		s := &fakeServer{answer: func(string, string, any) (*vault.Answer, error) { return given("hidden-token", 0, false) }}
 		a := started(t, s, func(c *Config) {
 			c.Auth.Sinks = []agentconfig.Sink{{Path: plain, Mode: 0o600, DHPath: dh, AAD: "app"},
-				{Path: wrapped, Mode: 0o600, DHPath: dh, WrapTTL: time.Minute}}
+				{Path: wrapped, Mode: 0o600, DHPath: dh, WrapTTL: time.Minute},
+				{Path: filepath.Join(dir, "open"), Mode: 0o600, WrapTTL: time.Minute}}
 		})
 		for _, text := range []string{"", "{}", `{"curve25519_public_key":"AAAA"}`} { // none, and no key
 			if text != "" {
@@ -76,6 +90,9 @@ func TestEncryptedSinks(t *testing.T) {
 			if _, err := os.Stat(plain); err == nil {
 				t.Errorf("%q: the sink was written", text)
 			}
+		}
+		if n := s.wrapped(); n != 1 {
+			t.Errorf("%d tokens were wrapped while one sink waited for none and another for a key", n)
 		}
 		if err := os.WriteFile(dh, public, 0o600); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package autoauth
 
 import (
 	"context"
+	"crypto/ecdh"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,19 +45,27 @@ func (s *sinks) put(g grant) {
 func (s *sinks) run(ctx context.Context) {
 	pause := backoff.Backoff{Min: 2 * time.Second, Max: time.Minute}
 	var g grant
+	var left []agentconfig.Sink // that g is not in yet
 	for {
-		select {
-		case g = <-s.newest:
-		case <-ctx.Done():
-			return
+		if len(left) == 0 {
+			select {
+			case g = <-s.newest:
+			case <-ctx.Done():
+				return
+			}
+			left = s.list
 		}
-		if err := s.write(ctx, g); err != nil {
+		var err error
+		if left, err = s.write(ctx, g, left); err != nil {
 			wait := max(pause.Next(), time.Second)
 			s.log.Error("auto_auth: a sink was not written", "error", err, "again_in", wait.Round(time.Millisecond))
 			sleep(ctx, wait)
 			select {
-			case s.newest <- g:
-			default: // there is a newer one
+			case g = <-s.newest:
+				left = s.list
+			case <-ctx.Done():
+				return
+			default:
 			}
 			continue
 		}
@@ -65,28 +74,41 @@ func (s *sinks) run(ctx context.Context) {
 	}
 }
 
-// write writes a token to all sinks.
-func (s *sinks) write(ctx context.Context, g grant) error {
+// write writes a token to sinks, and returns those that it is not in.
+func (s *sinks) write(ctx context.Context, g grant, list []agentconfig.Sink) (left []agentconfig.Sink, err error) {
 	var failed []error
-	for _, one := range s.list {
-		text := g.token
-		var err error
-		if one.WrapTTL > 0 {
-			text, err = s.wrap(ctx, g.token, seconds(one.WrapTTL))
-		}
-		if err == nil && one.DHPath != "" {
-			text, err = sealed(&one, text)
-		}
-		if err == nil {
-			err = writeFile(one.Path, text, one.Mode)
-		}
-		if err == nil {
-			s.log.Info("auto_auth: wrote the token", "path", one.Path)
-		} else {
+	for _, one := range list {
+		if err := s.writeOne(ctx, g, &one); err != nil {
+			left = append(left, one)
 			failed = append(failed, fmt.Errorf("%s: %w", one.Path, err))
+			continue
+		}
+		s.log.Info("auto_auth: wrote the token", "path", one.Path)
+	}
+	return left, errors.Join(failed...)
+}
+
+// writeOne wraps the token, encrypts what comes of that, and writes it: the order that Vault documents. The reader's
+// key is read before, so that no token is wrapped which nobody gets.
+func (s *sinks) writeOne(ctx context.Context, g grant, one *agentconfig.Sink) (err error) {
+	var reader *ecdh.PublicKey
+	if one.DHPath != "" {
+		if reader, err = readerOf(one); err != nil {
+			return err
 		}
 	}
-	return errors.Join(failed...)
+	text := g.token
+	if one.WrapTTL > 0 {
+		if text, err = s.wrap(ctx, g.token, seconds(one.WrapTTL)); err != nil {
+			return err
+		}
+	}
+	if reader != nil {
+		if text, err = sealed(reader, one.AAD, text); err != nil {
+			return err
+		}
+	}
+	return writeFile(one.Path, text, one.Mode)
 }
 
 // wrap has the server keep the token for whoever comes with what is written.
