@@ -98,10 +98,10 @@ func (p *pod) beat(ctx context.Context, s State) error {
 func (p *pod) every() time.Duration { return again }
 
 // leave tells that the server is sealed: it has no keys any more.
-func (p *pod) leave(ctx context.Context) {
+func (p *pod) leave(ctx context.Context) error {
 	labels := p.labels(State{Initialized: true, Sealed: true})
 	delete(labels, labelInitialized) // as it was
-	_ = p.label(ctx, labels)
+	return p.label(ctx, labels)
 }
 
 func (p *pod) close() { p.api.Close() }

@@ -3,11 +3,14 @@ package registration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"corbel.dev/corbel/k8s/kubeapi"
 	"corbel.dev/corbel/k8s/kubetest"
@@ -73,6 +76,90 @@ func TestPodLabels(t *testing.T) {
 		t.Error(err)
 	}
 	sees("a server that ended", "false", "true", "false", "true")
+}
+
+// TestPodLabelsAfterFailures: labels that could not be written are right at the next success, whatever the server was
+// meanwhile, and a server that ends takes back what it said before the failure.
+func TestPodLabelsAfterFailures(t *testing.T) {
+	const path = "/api/v1/namespaces/vault/pods/vault-0"
+	s := kubetest.New(t)
+	s.Put("/api/v1/namespaces/vault/pods", kubetest.Object{"metadata": kubetest.Object{"name": "vault-0",
+		"namespace": "vault"}})
+	api, err := kubeapi.New(kubeapi.Config{Host: s.URL, Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := &lostAnswers{pod: pod{api: api, namespace: "vault", name: "vault-0"}}
+	var mu sync.Mutex
+	now := State{Initialized: true}
+	is := func(state State) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = state
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	parts := (&Entry{lost}).Parts("http://10.0.0.1:8200", slog.New(slog.DiscardHandler),
+		func(context.Context) (State, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return now, nil
+		})
+	go func() { ended <- parts[0].Run(ctx) }()
+	active := func(want string) {
+		t.Helper()
+		polltest.Until(t, func() bool {
+			text, _ := json.Marshal(s.Object(path)["metadata"])
+			var meta struct{ Labels map[string]string }
+			_ = json.Unmarshal(text, &meta)
+			return meta.Labels["vault-active"] == want
+		}, "vault-active is %s", want)
+	}
+	active("true")
+	lost.lose.Store(true) // the labels are written, and the server does not hear of it
+	is(State{Initialized: true, Standby: true})
+	active("false")
+	is(State{Initialized: true}) // what it was when it last heard
+	lost.lose.Store(false)
+	active("true")
+	lost.beatEvery.Store(1)
+	lost.lose.Store(true) // from here on the beats fail
+	failed := lost.failed.Load()
+	polltest.Until(t, func() bool { return lost.failed.Load() > failed }, "a beat fails")
+	cancel()
+	if err := polltest.Get(t, ended, "the end"); err != nil {
+		t.Error(err)
+	}
+	active("false")
+}
+
+// lostAnswers is a pod whose cluster does what it is asked for, and whose answers are lost at times.
+type lostAnswers struct {
+	pod
+	lose              atomic.Bool
+	beatEvery, failed atomic.Int64
+}
+
+func (l *lostAnswers) put(ctx context.Context, at string, s State) (string, error) {
+	name, err := l.pod.put(ctx, at, s)
+	if err == nil && l.lose.Load() {
+		l.failed.Add(1)
+		return "", errors.New("the answer is lost")
+	}
+	return name, err
+}
+
+func (l *lostAnswers) beat(ctx context.Context, s State) error {
+	_, err := l.put(ctx, "", s)
+	return err
+}
+
+func (l *lostAnswers) every() time.Duration {
+	if l.beatEvery.Load() > 0 {
+		return time.Duration(l.beatEvery.Load())
+	}
+	return l.pod.every()
 }
 
 func TestReadPod(t *testing.T) {

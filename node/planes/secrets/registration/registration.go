@@ -66,8 +66,8 @@ type book interface {
 	// beat says every so often that it is still so. An error asks for another put.
 	beat(ctx context.Context, s State) error
 	every() time.Duration
-	// leave is the end of an entry.
-	leave(ctx context.Context)
+	// leave is the end of an entry, whatever the last put or beat came to.
+	leave(ctx context.Context) error
 	close()
 	where() string
 }
@@ -97,7 +97,7 @@ func Of(cfg *vaultconf.Config, getenv func(string) string) (*Entry, error) {
 
 // consul is a server's place in the catalog of an agent.
 type consul struct {
-	told  *definition // what the agent has; nil: nothing that we know of
+	told  *definition // what the agent was told last; nil: nothing
 	agent string      // the agent's URL
 	token string
 	http  *http.Client
@@ -225,8 +225,9 @@ func (e *consul) definition(apiAddr string, s State) (*definition, error) {
 
 // look is how often the server's state is compared with what was told; most is how long others may take.
 const (
-	look = 500 * time.Millisecond
-	most = 5 * time.Second
+	look       = 500 * time.Millisecond
+	most       = 5 * time.Second
+	leaveTries = 3
 )
 
 // Parts keep the entry of the server at apiAddr for as long as they run; a nil Entry has none. state is asked twice a
@@ -244,7 +245,8 @@ func (e *Entry) Parts(apiAddr string, log *slog.Logger, state func(context.Conte
 func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 	state func(context.Context) (State, error)) {
 	defer e.book.close()
-	there := "" // how the entry is called; "": nothing that we know of
+	there := ""    // how the entry is called; "": nothing that we know of
+	tried := false // there may be an entry
 	var last State
 	var beat, retry time.Time
 	failing := false
@@ -258,9 +260,9 @@ func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 		case err != nil:
 			err = nil // the storage does not answer: the check runs out by itself
 		case there == "" || s != last:
-			var name string
-			if name, err = e.book.put(ctx, apiAddr, s); err == nil {
-				there, last, beat = name, s, now
+			tried = true
+			if there, err = e.book.put(ctx, apiAddr, s); err == nil { // else nobody knows what they have
+				last, beat = s, now
 			}
 		case now.Sub(beat) >= e.book.every():
 			if beat, err = now, e.book.beat(ctx, s); err != nil {
@@ -281,21 +283,35 @@ func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 		}
 		select {
 		case <-ctx.Done():
-			e.leave(there)
+			if tried {
+				e.leave(log)
+			}
 			return
 		case <-t.C:
 		}
 	}
 }
 
-// leave ends the entry. A server that ends does not wait for others: a check runs out without it.
-func (e *Entry) leave(there string) {
-	if there == "" {
-		return
-	}
+// leave ends the entry. A server that ends waits for others no longer than this.
+func (e *Entry) leave(log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	e.book.leave(ctx)
+	pause := time.NewTicker(look / 2)
+	defer pause.Stop()
+	for try := 1; ; try++ {
+		err := e.book.leave(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || try == leaveTries {
+			log.Warn("service_registration: this server ends, and others are not told", "at", e.book.where(), "error", err)
+			return
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (e *consul) put(ctx context.Context, apiAddr string, s State) (string, error) {
@@ -303,10 +319,10 @@ func (e *consul) put(ctx context.Context, apiAddr string, s State) (string, erro
 	if err != nil {
 		return "", err
 	}
+	e.told = d // also if the answer is lost
 	if err := e.send(ctx, "/v1/agent/service/register", d); err != nil {
 		return "", err
 	}
-	e.told = d
 	return d.ID, nil
 }
 
@@ -318,8 +334,11 @@ func (e *consul) beat(ctx context.Context, s State) error {
 
 func (e *consul) every() time.Duration { return e.ttl / 2 }
 
-func (e *consul) leave(ctx context.Context) {
-	_ = e.send(ctx, "/v1/agent/service/deregister/"+url.PathEscape(e.told.ID), nil)
+func (e *consul) leave(ctx context.Context) error {
+	if e.told == nil {
+		return nil
+	}
+	return e.send(ctx, "/v1/agent/service/deregister/"+url.PathEscape(e.told.ID), nil)
 }
 
 func (e *consul) close() { e.http.CloseIdleConnections() }
