@@ -25,7 +25,7 @@ const (
 	RecordFederation     RecordKind = 14 // other datacenters
 	RecordNodeBar        RecordKind = 15 // nodes that were removed by force
 	RecordOneTime        RecordKind = 16 // Key: hash of a secret that is traded for a token once
-	RecordVirtualIP      RecordKind = 17 // Key: service in lower case; Value: ManualIPs
+	RecordVirtualIP      RecordKind = 17 // Key: ManualIPsKey; Value: ManualIPs
 	RecordPeering        RecordKind = 18 // other clusters; Key: name; Name: ID
 	RecordImported       RecordKind = 19 // Key: peer/service in lower case; Value: what the peer exports of it
 	RecordTrust          RecordKind = 20 // Key: peer; Value: what the peer says of its mesh (catalog/peered)

@@ -318,4 +318,10 @@ func TestVirtualSubjectHasManualAddresses(t *testing.T) {
 		catalog.ManualIPs{Service: "Web", IPs: []string{"240.0.0.2", "240.0.0.1"}}.Put(0)}})
 	expect(t, w.maker().Virtual(Subject{Kind: SubjectVirtual, Datacenter: "dc1", Service: "web"}).Addresses,
 		"10.1.0.1", "240.0.0.1", "240.0.0.2")
+	w.apply(&catalog.Records{Ops: []catalog.RecordOp{
+		catalog.ManualIPs{Service: "web", Peer: "west", IPs: []string{"240.0.0.3"}}.Put(0)}})
+	v := w.maker().Virtual(Subject{Kind: SubjectVirtual, Datacenter: "dc1", Service: "west/web"})
+	if len(v.Addresses) > 0 {
+		t.Errorf("a service here has the address of a peer's: %q", v.Addresses)
+	}
 }

@@ -51,7 +51,7 @@ func (m *Maker) manualIPs(peer, service string) []string {
 	if m.State == nil {
 		return nil
 	}
-	return catalog.ReadManualIPs(m.State.Record(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, service))).IPs
+	return catalog.ManualIPsOf(m.State, peer, service).IPs
 }
 
 // Encode is what ReadVirtual reads.

@@ -196,7 +196,8 @@ func (l *lookup) virtual(name string) result {
 		return nothing(dns.RcodeNameError)
 	}
 	indexOf := func(s *statestore.State) uint64 {
-		return max(s.ServiceIndex(name), s.ConnectIndex(name), s.RecordIndex(catalog.RecordVirtualIP, name))
+		return max(s.ServiceIndex(name), s.ConnectIndex(name),
+			catalog.ManualIPsIndex(s, catalog.ManualIPsKey("", name)))
 	}
 	reply := func(a netip.Addr) result { return l.meant(a, name, indexOf) }
 	for _, instances := range []iter.Seq[*catalog.Service]{l.state.Instances(name), l.state.ConnectInstances(name)} {
@@ -216,8 +217,7 @@ func (l *lookup) virtual(name string) result {
 
 // manualIP is the first address that a service was given.
 func (l *lookup) manualIP(peer, name string) (netip.Addr, bool) {
-	r := l.state.Record(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, name))
-	for _, ip := range catalog.ReadManualIPs(r).IPs {
+	for _, ip := range catalog.ManualIPsOf(l.state, peer, name).IPs {
 		if a, err := netip.ParseAddr(ip); err == nil {
 			return a, true
 		}
@@ -232,7 +232,7 @@ func (l *lookup) virtualOfPeer(peer, name string) result {
 		return nothing(dns.RcodeNameError)
 	}
 	indexOf := func(s *statestore.State) uint64 {
-		return s.RecordIndex(catalog.RecordVirtualIP, catalog.ManualIPsKey(peer, name))
+		return catalog.ManualIPsIndex(s, catalog.ManualIPsKey(peer, name))
 	}
 	return l.meant(a, name, indexOf)
 }

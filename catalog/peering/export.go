@@ -219,9 +219,7 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordImported,
 				Key: key, Value: body}})
 		}
-		if op, ok := addresses.give(p.Name, s); ok {
-			ops = append(ops, op)
-		}
+		ops = append(ops, addresses.give(p.Name, s)...)
 	}
 	for _, name := range b.Gone {
 		if key := importKey(p.Name, name); st.Record(catalog.RecordImported, key) != nil {

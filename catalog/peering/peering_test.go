@@ -375,6 +375,46 @@ func TestImportedServicesHaveAddresses(t *testing.T) {
 	}
 }
 
+// TestAddressesAreToldApart: a service here that is called as a peer's service is by its key has addresses of its own,
+// also those that an older release stored, and neither takes the other's.
+func TestAddressesAreToldApart(t *testing.T) {
+	t.Parallel()
+	from, old, fresh := newWorld(t), newWorld(t), newWorld(t)
+	from.register("n1", "web", catalog.Passing, func(s *catalog.Service) { s.Native = true })
+	from.export(`[{"Name":"*","Consumers":[{"Peer":"east"}]}]`)
+	own := catalog.ManualIPs{Service: "West/Web", IPs: []string{"10.9.0.1"}}
+	legacy := own.Put(0)
+	legacy.Record.Key = "west/web"
+	old.records(legacy)
+	fresh.records(own.Put(0))
+	theirs := ""
+	for _, w := range []*world{old, fresh} {
+		ips := func(peer, service string) string {
+			return strings.Join(catalog.ManualIPsOf(w.st, peer, service).IPs, " ")
+		}
+		if here, there := ips("", "west/web"), ips("west", "web"); here != "10.9.0.1" || there != "" {
+			t.Errorf("before the peer: %q and %q", here, there)
+		}
+		e, im, p := &Exporter{Peer: "east"}, &Importer{}, w.peer("west")
+		send(t, from, e, w, im, p)
+		here, there := ips("", "west/web"), ips("west", "web")
+		if here != "10.9.0.1" || there == "" || theirs != "" && there != theirs {
+			t.Errorf("with the peer: %q and %q, %q elsewhere", here, there, theirs)
+		}
+		theirs = there
+		w.records(Forget(w.st, "west", 10)...)
+		if here, there := ips("", "west/web"), ips("west", "web"); here != "10.9.0.1" || there != "" {
+			t.Errorf("after the peer: %q and %q", here, there)
+		}
+	}
+	// What an older release stores, and a peer that goes before it is moved.
+	last := newWorld(t)
+	last.records(legacy)
+	if ops := dropVirtual(last.st, "west/web"); ops != nil {
+		t.Errorf("%+v", ops)
+	}
+}
+
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	good := Token{Addresses: []string{"10.0.0.1:8300"}, ServerName: "server.dc1.consul", PeerID: "id", Secret: "s",

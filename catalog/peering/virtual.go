@@ -16,12 +16,19 @@ type virtuals struct {
 	taken map[netip.Addr]bool // nil until it is needed
 }
 
-// give is the operation that gives a service an address; false where it has one, or nothing of the mesh stands before
+// give is the operations that give a service an address; none where it has one, or nothing of the mesh stands before
 // it.
-func (v *virtuals) give(peer string, s *Service) (catalog.RecordOp, bool) {
-	key := catalog.ManualIPsKey(peer, s.Name)
-	if v.st.Record(catalog.RecordVirtualIP, key) != nil || !s.meshed() {
-		return catalog.RecordOp{}, false
+func (v *virtuals) give(peer string, s *Service) (ops []catalog.RecordOp) {
+	key, index := catalog.ManualIPsKey(peer, s.Name), uint64(0)
+	if r := v.st.Record(catalog.RecordVirtualIP, key); r != nil {
+		moved := catalog.Moved(v.st, r)
+		if len(moved) == 0 {
+			return nil
+		}
+		ops, index = moved[1:], r.ModifyIndex // it is of a service here that is called as the key is
+	}
+	if !s.meshed() {
+		return nil
 	}
 	if v.taken == nil {
 		v.taken = map[netip.Addr]bool{}
@@ -43,7 +50,7 @@ func (v *virtuals) give(peer string, s *Service) (catalog.RecordOp, bool) {
 			continue
 		}
 		v.taken[a] = true
-		return catalog.ManualIPs{Service: s.Name, Peer: peer, IPs: []string{a.String()}}.Put(0), true
+		return append(ops, catalog.ManualIPs{Service: s.Name, Peer: peer, IPs: []string{a.String()}}.Put(index))
 	}
 }
 
@@ -60,7 +67,7 @@ func (s *Service) meshed() bool {
 
 // dropVirtual is the operation that takes a service's address back, none where it has none.
 func dropVirtual(st *statestore.State, key string) []catalog.RecordOp {
-	if st.Record(catalog.RecordVirtualIP, key) == nil {
+	if r := st.Record(catalog.RecordVirtualIP, key); r == nil || catalog.ReadManualIPs(r).Peer == "" {
 		return nil
 	}
 	return []catalog.RecordOp{{Verb: catalog.RecordDelete,

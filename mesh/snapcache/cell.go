@@ -75,7 +75,7 @@ func (in input) index(st *statestore.State) uint64 {
 	case inputRoutes:
 		return st.RecordsIndex(catalog.RecordConfigEntry)
 	case inputManualIPs:
-		return st.RecordIndex(catalog.RecordVirtualIP, in.key)
+		return catalog.ManualIPsIndex(st, in.key)
 	case inputNames:
 		return st.ServiceListIndex()
 	case inputTrust:

@@ -306,7 +306,7 @@ func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 		case catalog.RecordImported:
 			sc.touchLocked(input{inputImported, r.Key}, from, now)
 		case catalog.RecordVirtualIP:
-			sc.touchLocked(input{inputManualIPs, r.Key}, from, now)
+			sc.touchLocked(input{inputManualIPs, catalog.KeyOfManualIPs(r)}, from, now)
 		case catalog.RecordCA:
 			sc.touchLocked(input{inputRoots, ""}, from, now)
 		case catalog.RecordSystem:

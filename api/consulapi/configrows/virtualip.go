@@ -56,6 +56,12 @@ func setVirtualIPs(q *rows.Request) error {
 		if !out.Found {
 			return q.ReplyValue(out)
 		}
+		if ops := moves(st); len(ops) > 0 {
+			if _, err := q.SetRecords(ops...); err != nil {
+				return err
+			}
+			continue // with what is there now
+		}
 		ops, taken := assign(st, catalog.ManualIPs{Service: in.Service, Peer: in.Peer, IPs: ips})
 		for _, from := range taken {
 			p := peeredName{Peer: from.Peer}
@@ -107,6 +113,14 @@ func hasService(st *statestore.State, peer, name string) bool {
 		entry.ServiceDefaults}, func(kind string) bool {
 		return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
 	})
+}
+
+// moves is what stores addresses anew that an older release stored under keys which may be a peer's.
+func moves(st *statestore.State) (ops []catalog.RecordOp) {
+	for r := range st.Records(catalog.RecordVirtualIP, "") {
+		ops = append(ops, catalog.Moved(st, r)...)
+	}
+	return ops
 }
 
 // assign is what gives a service its addresses, and those who lose one.
