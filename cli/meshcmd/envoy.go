@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/spawn"
 	"github.com/spf13/cobra"
 )
 
@@ -240,11 +242,15 @@ func (o *envoyOptions) registerGateway(ctx context.Context, cl *client.Client) e
 	return cl.Register(ctx, def)
 }
 
-// run starts Envoy with its configuration on a pipe: it holds a token, which no file and no process list shall show.
+// run becomes Envoy, or starts it as a child that ends with this process. Its configuration holds a token, which no
+// file and no process list shall show.
 func (o *envoyOptions) run(ctx context.Context, e *command.Env, text []byte, args []string) error {
 	path, err := exec.LookPath(o.binary)
 	if err != nil {
 		return fmt.Errorf("%w; install Envoy, name it with --envoy-binary, or print its configuration with --bootstrap", err)
+	}
+	if err := become(e, path, args, text); err != nil {
+		return err
 	}
 	ctx, stop := command.Signals(ctx)
 	defer stop()
@@ -253,9 +259,12 @@ func (o *envoyOptions) run(ctx context.Context, e *command.Env, text []byte, arg
 		return err
 	}
 	defer r.Close()
-	cmd := exec.CommandContext(ctx, path, envoyArguments(args)...)
+	cmd := exec.CommandContext(ctx, path, envoyArguments("/dev/fd/3", args)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = e.In, e.Out, e.Err, []*os.File{r}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = spawn.DieWithParent()
+	runtime.LockOSThread() // to the kernel the parent is the thread that starts the child
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		w.Close()
 		return err
@@ -283,8 +292,8 @@ var hotRestart = regexp.MustCompile(`^--(disable-hot-restart|base-id(-path)?|use
 
 // envoyArguments are Envoy's own. Unless told otherwise it runs without hot restart: two of them on a host would
 // share one piece of memory, in which the second one finds the first and ends.
-func envoyArguments(args []string) []string {
-	all := []string{"--config-path", "/dev/fd/3"}
+func envoyArguments(config string, args []string) []string {
+	all := []string{"--config-path", config}
 	if !slices.ContainsFunc(args, hotRestart.MatchString) {
 		all = append(all, "--disable-hot-restart")
 	}
