@@ -31,6 +31,8 @@ var nomadLine = commandLine{
 		{"deployment", "Manage deployments", groupJobs, jobscmd.Deployment},
 		{"eval", "Look at evaluations", groupJobs, jobscmd.Eval},
 		{"var", "Store, read and delete variables", groupJobs, varscmd.Var},
+		{"service", "Look at the services of jobs", groupJobs, operatecmd.Service},
+		{"scaling", "Look at scaling policies", groupJobs, operatecmd.Scaling},
 		{"node", "Manage nodes and node pools", groupCluster, jobscmd.Node},
 		{"namespace", "Manage namespaces", groupCluster, operatecmd.Namespace},
 		{"acl", "Manage tokens, policies, roles and logins", groupCluster, aclcmd.ACL},

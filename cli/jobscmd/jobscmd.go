@@ -173,6 +173,9 @@ func (c *Call) short(id string) string {
 	return id[:8]
 }
 
+// ShortID is an id as it is shown.
+func ShortID(c *Call, id string) string { return c.short(id) }
+
 // Get reads path into out.
 func (c *Call) Get(path string, query url.Values, out any) error {
 	_, err := c.Client.Get(c.Ctx(), path, query, out)

@@ -234,5 +234,9 @@ func Own(e *command.Env, cmd *cobra.Command) {
 	jobscmd.Node(e, nodes)
 	servers := &cobra.Command{Use: "servers", Short: "List the servers"}
 	Server(e, servers)
-	cmd.AddCommand(nodes, servers, schedulerCommands(e), gcCommand(e), snapshots(e), jobscmd.AgentLog(e, "agent-log"))
+	services := &cobra.Command{Use: "services", Short: "List the services of jobs with provider = \"nomad\""}
+	Service(e, services)
+	scaling := &cobra.Command{Use: "scaling", Short: "Show scaling policies"}
+	Scaling(e, scaling)
+	cmd.AddCommand(nodes, servers, services, scaling, schedulerCommands(e), gcCommand(e), snapshots(e), jobscmd.AgentLog(e, "agent-log"))
 }
