@@ -43,11 +43,12 @@ func (s *State) JobStatus(j *jobs.Job) (status string, index uint64) {
 	return JobDead, index
 }
 
-// Queued is how many allocations of each group the newest evaluation of a job could not place.
+// Queued is how many allocations of each group the newest evaluation of a job could not place. One that was canceled
+// because a newer one waits is changed after that, and says nothing.
 func (s *State) Queued(key jobs.JobKey) map[string]int {
 	var newest *jobs.Evaluation
 	for e := range s.EvaluationsOf(key) {
-		if e.Outcome.Queued != nil && (newest == nil || e.ModifyIndex > newest.ModifyIndex) {
+		if e.Outcome.Queued != nil && e.Status != jobs.EvalCanceled && (newest == nil || e.ModifyIndex > newest.ModifyIndex) {
 			newest = e
 		}
 	}

@@ -59,3 +59,20 @@ func TestJobStatus(t *testing.T) {
 		})
 	}
 }
+
+// TestQueued: what waits is what the newest evaluation could not place, not an older one that was canceled for it.
+func TestQueued(t *testing.T) {
+	key := jobs.JobKey{Namespace: "n", ID: "a"}
+	e := Empty().Edit(1)
+	put := func(id byte, status string, queued int) {
+		e.PutEvaluation(&jobs.Evaluation{ID: jobs.ID{id}, JobKey: key, Status: status,
+			Outcome: jobs.Outcome{Queued: map[string]int{"g": queued}}})
+		e.Advance()
+	}
+	put(1, jobs.EvalBlocked, 1)
+	put(2, jobs.EvalBlocked, 2)
+	put(1, jobs.EvalCanceled, 1)
+	if got := e.Done().Queued(key)["g"]; got != 2 {
+		t.Errorf("%d are queued, want 2", got)
+	}
+}

@@ -27,6 +27,7 @@ type twoServers struct {
 	held          chan struct{} // the first one has something
 	leads         chan struct{} // closed when it has a leader
 	updates       atomic.Int32
+	secret        jobs.ID // of the node
 }
 
 func openTwo(ctx context.Context, run *sync.WaitGroup) *twoServers {
@@ -39,13 +40,15 @@ func openTwo(ctx context.Context, run *sync.WaitGroup) *twoServers {
 		return r, r.Err
 	}
 	follower := func(commit func(context.Context, *jobstore.Command) (*jobstore.Result, error)) *nodes {
-		n := &nodes{group: &groupState{store: s.store}, clock: clock.Real{}, texts: jobtell.NewTexts(),
-			updates: &gatherer{commit: commit, kind: jobstore.AllocationUpdated, some: make(chan struct{}, 1),
-				head: func(kind string) jobstore.Head {
-					return jobstore.Head{Now: jobs.Time(time.Now().UnixNano()), Seed: 1, Kind: kind}
-				}}}
-		run.Go(func() { _ = n.updates.run(ctx) })
-		return n
+		gathers := func(kind string) *gatherer {
+			g := &gatherer{commit: commit, kind: kind, some: make(chan struct{}, 1), head: func(kind string) jobstore.Head {
+				return jobstore.Head{Now: jobs.Time(time.Now().UnixNano()), Seed: 1, Kind: kind}
+			}}
+			run.Go(func() { _ = g.run(ctx) })
+			return g
+		}
+		return &nodes{group: &groupState{store: s.store}, clock: clock.Real{}, texts: jobtell.NewTexts(),
+			updates: gathers(jobstore.AllocationUpdated), services: gathers("ServiceRegistration")}
 	}
 	s.second = follower(commit)
 	s.first = follower(func(ctx context.Context, c *jobstore.Command) (*jobstore.Result, error) {
@@ -216,11 +219,50 @@ func inTwo(t *testing.T, test func(t *testing.T, s *twoServers, ids ...jobs.ID))
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.secret = c.Key().Secret
 		ids := []jobs.ID{{1}, {2}}
 		s.place(t, c.Key(), ids...)
 		run.Go(func() { _ = c.Run(ctx) })
 		test(t, s, ids...)
 		cancel()
 		run.Wait()
+	})
+}
+
+// TestServicesSaidAgain: a whole message of a node's native services takes away what it does not have, such as one that
+// was stored after its deletion, and brings what is missing; where nothing differs nothing is committed.
+func TestServicesSaidAgain(t *testing.T) {
+	inTwo(t, func(t *testing.T, s *twoServers, ids ...jobs.ID) {
+		close(s.leads)
+		pass(time.Minute)
+		key := noderpc.Key{Node: jobs.ID{9}, Secret: s.secret}
+		service := func(id string) noderpc.Registration {
+			return noderpc.Registration{ID: id, Name: "api", Namespace: "default", Job: "j", Alloc: ids[0], Address: "10.0.0.1"}
+		}
+		tell := func(all bool, list ...noderpc.Registration) string {
+			t.Helper()
+			if _, err := s.second.serve(t.Context(), noderpc.Bytes(&noderpc.Services{Key: key, All: all,
+				Upsert: list})); err != nil {
+				t.Fatal(err)
+			}
+			there := ""
+			for d := range s.store.View().Documents(jobstore.Services, "") {
+				there += d.Name + " "
+			}
+			return there
+		}
+		if got := tell(true, service("a"), service("b")); got != "a b " {
+			t.Fatalf("registered are %q", got)
+		}
+		before := s.store.View().State.Index()
+		if got := tell(true, service("a"), service("b")); got != "a b " || s.store.View().State.Index() != before {
+			t.Errorf("said again: %q, and %d commands", got, s.store.View().State.Index()-before)
+		}
+		if got := tell(false, service("late")); got != "a b late " {
+			t.Fatalf("registered are %q", got)
+		}
+		if got := tell(true, service("b"), service("c")); got != "b c " {
+			t.Errorf("after a whole message: %q", got)
+		}
 	})
 }

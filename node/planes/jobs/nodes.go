@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/core/wire"
@@ -175,9 +176,11 @@ func (n *nodes) serve(ctx context.Context, req []byte) ([]byte, error) {
 	var writes []jobstore.DocWrite
 	if m.All || len(drop) > 0 {
 		for d := range v.Documents(jobstore.Services, "") {
+			if keep[d.Name] || !m.All && !drop[d.Name] || !strings.Contains(d.Body, m.Node.String()) {
+				continue
+			}
 			var s serviceBody
-			if json.Unmarshal([]byte(d.Body), &s) == nil && s.NodeID == m.Node.String() && !keep[d.Name] && (m.All ||
-				drop[d.Name]) {
+			if json.Unmarshal([]byte(d.Body), &s) == nil && s.NodeID == m.Node.String() {
 				writes = append(writes, jobstore.DocWrite{Document: *d, Delete: true})
 			}
 		}
@@ -193,6 +196,9 @@ func (n *nodes) serve(ctx context.Context, req []byte) ([]byte, error) {
 			Port: s.Port})
 		if err != nil {
 			return nil, errkind.E(errkind.Invalid, "service "+s.ID, err)
+		}
+		if old := v.Document(jobstore.Services, s.Namespace, s.ID); m.All && old != nil && old.Body == string(body) {
+			continue // said again, in case it was lost
 		}
 		writes = append(writes, jobstore.DocWrite{Document: jobstore.Document{Table: jobstore.Services,
 			Namespace: s.Namespace,

@@ -3,6 +3,7 @@ package jobsagentplane
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -148,11 +149,18 @@ func (r *registrar) setNative(id string, s *noderpc.Registration) {
 	}
 }
 
-// publishLimit bounds a call.
-const publishLimit = 10 * time.Second
+const (
+	// publishLimit bounds a call.
+	publishLimit = 10 * time.Second
+	// doubtful is how long a call may take before another server may have been asked too, and lateAfter how long after
+	// it one of them may still hold what it was given.
+	doubtful  = time.Second
+	lateAfter = 2 * time.Minute
+)
 
 // publish keeps the servers' native registrations of this node what they are to be. What it sent last it compares with
-// what is wanted; the first message of a life is whole.
+// what is wanted; the first message of a life is whole. So is one some time after a call without an answer, or with a
+// late one: a server that held it may have had it stored after what is newer.
 func (r *registrar) publish(ctx context.Context) {
 	var sent map[string]noderpc.Registration
 	select {
@@ -160,11 +168,15 @@ func (r *registrar) publish(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	var whole time.Time // when a message is to be whole; zero: none
 	for {
 		r.mu.Lock()
 		want := maps.Clone(r.native)
 		r.mu.Unlock()
-		wait := time.Hour
+		wait, now := time.Hour, r.d.Clock.Now()
+		if !whole.IsZero() && !now.Before(whole) {
+			sent, whole = nil, time.Time{}
+		}
 		m := &noderpc.Services{Key: r.client.Key(), All: sent == nil}
 		for _, id := range slices.Sorted(maps.Keys(want)) {
 			if old, ok := sent[id]; !ok || !sameRegistration(&old, want[id]) {
@@ -180,12 +192,18 @@ func (r *registrar) publish(ctx context.Context) {
 			limited, cancel := context.WithTimeout(ctx, publishLimit)
 			_, err := r.servers.Call(limited, noderpc.MethodServices, noderpc.Bytes(m))
 			cancel()
+			if err != nil || r.d.Clock.Since(now) >= doubtful {
+				whole = now.Add(lateAfter + rand.N(lateAfter/2))
+			}
 			if err == nil {
 				sent = want
 			} else {
 				r.d.Log.Debug("the servers do not take native services", "error", err)
 				wait = retryAfter
 			}
+		}
+		if !whole.IsZero() {
+			wait = max(min(wait, whole.Sub(r.d.Clock.Now())), 0)
 		}
 		timer := r.d.Clock.NewTimer(wait)
 		select {
