@@ -4,6 +4,7 @@ package execdriver
 
 import (
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -41,6 +42,8 @@ type Driver struct {
 	Java        bool     // it is the java driver
 	Command     []string // that starts a supervisor
 	DeniedUsers []string
+
+	machine virtualMachine
 }
 
 // config is what a task says.
@@ -59,7 +62,7 @@ type config struct {
 }
 
 // Fingerprint implements driver.Driver.
-func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
+func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	name := Name
 	if d.Java {
 		name = Java
@@ -75,9 +78,11 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	f := driver.Fingerprint{Detected: true, Healthy: true, Text: "Healthy",
 		Attributes: map[string]string{"driver." + name: "1"}}
 	if d.Java {
-		if _, err := exec.LookPath("java"); err != nil {
+		path, err := exec.LookPath("java")
+		if err != nil {
 			return driver.Fingerprint{}
 		}
+		maps.Copy(f.Attributes, d.machine.look(ctx, path))
 	}
 	return f
 }
