@@ -238,5 +238,6 @@ func Own(e *command.Env, cmd *cobra.Command) {
 	Service(e, services)
 	scaling := &cobra.Command{Use: "scaling", Short: "Show scaling policies"}
 	Scaling(e, scaling)
-	cmd.AddCommand(nodes, servers, services, scaling, schedulerCommands(e), gcCommand(e), snapshots(e), jobscmd.AgentLog(e, "agent-log"))
+	cmd.AddCommand(nodes, servers, services, scaling, schedulerCommands(e), gcCommand(e), snapshots(e),
+		jobscmd.AgentLog(e, "agent-log"))
 }

@@ -16,8 +16,8 @@ func TestJavaFacts(t *testing.T) {
 		{"openjdk version \"17.0.15\" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6)\n" +
 			"OpenJDK 64-Bit Server VM (build 17.0.15+6, mixed mode)\n", "17.0.15",
 			"OpenJDK Runtime Environment (build 17.0.15+6)", "OpenJDK 64-Bit Server VM (build 17.0.15+6, mixed mode)"},
-		{"Picked up JAVA_TOOL_OPTIONS: -Xmx1g\r\njava version \"1.8.0_292\"\r\nJava(TM) SE Runtime Environment\r\n", "1.8.0_292",
-			"Java(TM) SE Runtime Environment", ""},
+		{"Picked up JAVA_TOOL_OPTIONS: -Xmx1g\r\njava version \"1.8.0_292\"\r\nJava(TM) SE Runtime Environment\r\n",
+			"1.8.0_292", "Java(TM) SE Runtime Environment", ""},
 		{"no such thing", "", "", ""},
 		{"java version \"17", "", "", ""},
 		{"", "", "", ""},
