@@ -7,6 +7,8 @@
 //   - After a write whose outcome is unknown nothing is taken until the log has been opened and read again.
 //   - A correction reads the log beside everything else, and clears and counts again in one step. Until then snapshots
 //     and exports wait, for they would have records behind it, and not what it does.
+//   - Who stores has the turn, and waits for other servers and the disk with it; the role is behind a lock that is held
+//     for moments, so that it can be asked and changed meanwhile.
 //   - What waits is bounded in bytes, with a share for each tenant (limits.Fair); what does not fit is refused with an
 //     error of kind Overloaded, and nothing of it is stored.
 //
@@ -114,7 +116,7 @@ func New(cfg Config) *Counter {
 		cfg.Signal = NewSignal(cfg.Clock.Now())
 	}
 	c := &Counter{cfg: cfg, queue: newQueue(cfg.QueueBytes), arrived: make(chan struct{}, 1), state: newState(cfg),
-		door: door{opened: make(chan struct{})}, role: role{broken: make(chan error, 1)}}
+		door: door{opened: make(chan struct{})}, role: newRole()}
 	m := cfg.Metrics
 	c.meter = meters{accepted: m.Counter("usage.events.accepted"), duplicate: m.Counter("usage.events.duplicate"),
 		late: m.Counter("usage.events.late"), refused: m.Counter("usage.events.refused"),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage/eventlog"
@@ -17,13 +18,38 @@ import (
 type Replica func(ctx context.Context, from uint64, data [][]byte) error
 
 // role is whether the counter takes events itself, or what another server's counter took.
+//
+// Two things are apart: whose turn it is to store, for which other servers, the disk and the Raft group are waited for,
+// and what the role is, which is known, and changed, at once.
 type role struct {
-	mu     sync.Mutex  // guards what follows, and the order of all appends; before Counter.mu
-	leads  atomic.Bool // changes with mu held
+	turn   chan struct{} // has one element while somebody stores, or has that nobody does; taken before mu
+	mu     sync.Mutex    // guards what follows, for moments; before Counter.mu
+	leads  atomic.Bool   // changes with mu held
 	epoch  uint64
-	tail   uint64             // the offset of the next record
+	tail   uint64             // the offset of the next record; changes with the turn taken, and while the log is opened
 	others map[string]Replica // that have to have a record before it is acknowledged
 	broken chan error         // has what ends the work of now, so that the log is read again
+}
+
+func newRole() role { return role{turn: make(chan struct{}, 1), broken: make(chan error, 1)} }
+
+// take waits for the turn to store; leave gives it to who has waited longest.
+func (r *role) take(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errkind.E(errkind.Unavailable, "usage: other records are being stored", ctx.Err())
+	}
+}
+
+func (r *role) leave() { <-r.turn }
+
+// end is where the log ends.
+func (r *role) end() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tail
 }
 
 var (
@@ -31,29 +57,40 @@ var (
 	errFenced = errkind.New(errkind.Conflict, "usage: a newer lead of this part is known")
 )
 
-// copies has the others store entries. It needs mu.
+// copies has the others store entries. It needs the turn, and nothing else.
 func (r *role) copies(ctx context.Context, entries []eventlog.Entry) error {
-	if !r.leads.Load() {
+	r.mu.Lock()
+	leads, tail := r.leads.Load(), r.tail
+	others := make([]Replica, 0, len(r.others))
+	for _, store := range r.others {
+		others = append(others, store)
+	}
+	r.mu.Unlock()
+	if !leads {
 		return errMoved
 	}
-	if len(r.others) == 0 {
+	if len(others) == 0 {
 		return nil
 	}
 	data := make([][]byte, len(entries))
 	for i, e := range entries {
 		data[i] = e.Data
 	}
-	for _, store := range r.others {
-		if err := store(ctx, r.tail, data); err != nil {
-			r.leads.Store(false)
+	for _, store := range others {
+		if err := store(ctx, tail, data); err != nil {
+			r.mu.Lock()
+			r.leads.Store(false) // nobody becomes the lead without the turn: it is this one that ends
+			r.mu.Unlock()
 			return errkind.E(errkind.Unavailable, "usage: these events were not copied: send them again", err)
 		}
 	}
 	return nil
 }
 
-// moved takes in where entries were stored. It needs mu.
+// moved takes in where entries were stored. It needs the turn.
 func (r *role) moved(offsets []uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if offsets[0] != r.tail {
 		return errkind.Errorf(errkind.Corrupt, "usage: the log stored a record at %d, not at %d", offsets[0], r.tail)
 	}
@@ -118,12 +155,15 @@ func (c Share) Opened() <-chan struct{} {
 	return c.door.opened
 }
 
-// detach ends the use of the log.
+// detach ends the use of the log, when nobody stores in it. Who waits for what is counted is told that nothing will be.
 func (c Share) detach() {
 	c.role.mu.Lock()
-	defer c.role.mu.Unlock()
 	c.role.leads.Store(false)
 	c.warm.Store(false)
+	c.role.mu.Unlock()
+	c.cfg.Signal.tell()
+	_ = c.role.take(context.Background()) // whoever has the turn has a deadline
+	defer c.role.leave()
 	c.mu.Lock()
 	c.log = nil
 	c.mu.Unlock()
@@ -142,8 +182,12 @@ func (c Share) watch(ctx context.Context) error {
 // Leads says whether the counter takes events.
 func (c *Counter) Leads() bool { return c.role.leads.Load() }
 
-// Lead has the counter take events from now on, with those others.
-func (c Share) Lead(epoch uint64, others map[string]Replica) error {
+// Lead has the counter take events from now on, with those others, when nothing of before is being stored any more.
+func (c Share) Lead(ctx context.Context, epoch uint64, others map[string]Replica) error {
+	if err := c.role.take(ctx); err != nil {
+		return err
+	}
+	defer c.role.leave()
 	c.role.mu.Lock()
 	defer c.role.mu.Unlock()
 	if !c.warm.Load() || epoch < c.role.epoch {
@@ -155,7 +199,7 @@ func (c Share) Lead(epoch uint64, others map[string]Replica) error {
 	return nil
 }
 
-// Follow has the counter take nothing but what Feed gives it.
+// Follow has the counter take nothing but what Feed gives it. What is being stored now ends: Still waits for that.
 func (c Share) Follow(epoch uint64) {
 	c.role.mu.Lock()
 	c.followLocked(epoch)
@@ -169,31 +213,46 @@ func (c Share) followLocked(epoch uint64) {
 	c.setOpen(false)
 }
 
-// Yield gives the counter's place to another one, with no append under way: give has that decided. What waits to be
-// stored goes to whoever leads then. Without an error the counter follows.
-func (c Share) Yield(epoch uint64, give func() error) error {
-	c.role.mu.Lock()
-	err := give()
+// Still returns when nothing is being stored that the counter took before.
+func (c Share) Still(ctx context.Context) error {
+	err := c.role.take(ctx)
 	if err == nil {
-		c.followLocked(epoch)
-	}
-	c.role.mu.Unlock()
-	if err == nil {
-		c.shut()
+		c.role.leave()
 	}
 	return err
 }
 
+// Yield gives the counter's place to another one, with no append under way: give has that decided, and appends wait for
+// it. What waits to be stored goes to whoever leads then. Without an error the counter follows.
+func (c Share) Yield(ctx context.Context, epoch uint64, give func() error) error {
+	if err := c.role.take(ctx); err != nil {
+		return err
+	}
+	defer c.role.leave()
+	if err := give(); err != nil {
+		return err
+	}
+	c.Follow(epoch)
+	return nil
+}
+
 // Attach gives the counter another server to copy to. last is called with no append under way, and stores what that
-// server lacks up to tail.
-func (c Share) Attach(name string, r Replica, last func(tail uint64) error) error {
+// server lacks up to tail: appends wait for it, and nothing else does.
+func (c Share) Attach(ctx context.Context, name string, r Replica, last func(tail uint64) error) error {
+	if err := c.role.take(ctx); err != nil {
+		return err
+	}
+	defer c.role.leave()
+	if !c.Leads() {
+		return errMoved
+	}
+	if err := last(c.role.end()); err != nil {
+		return err
+	}
 	c.role.mu.Lock()
 	defer c.role.mu.Unlock()
 	if !c.role.leads.Load() {
 		return errMoved
-	}
-	if err := last(c.role.tail); err != nil {
-		return err
 	}
 	c.role.others[name] = r
 	return nil
@@ -306,19 +365,17 @@ func (c Share) Export() (state []byte, next uint64, err error) {
 // Feed stores and counts records that another server's counter took, from an offset on, and returns where this log
 // ends: records beyond it are refused. What is here already is compared.
 func (c Share) Feed(ctx context.Context, epoch, from uint64, data [][]byte) (next uint64, err error) {
-	c.role.mu.Lock()
-	defer c.role.mu.Unlock()
-	switch {
-	case epoch < c.role.epoch || epoch == c.role.epoch && c.role.leads.Load():
-		return c.role.tail, errFenced
-	case c.role.leads.Load():
-		c.followLocked(epoch)
+	if err := c.role.take(ctx); err != nil {
+		return c.role.end(), err
 	}
-	c.role.epoch = max(epoch, c.role.epoch)
+	defer c.role.leave()
+	if err := c.fenced(epoch); err != nil {
+		return c.role.end(), err
+	}
 	if err := c.settled(ctx); err != nil {
-		return c.role.tail, err
+		return c.role.end(), err
 	}
-	tail := c.role.tail
+	tail := c.role.end()
 	if from > tail {
 		return tail, nil
 	}
@@ -335,14 +392,31 @@ func (c Share) Feed(ctx context.Context, epoch, from uint64, data [][]byte) (nex
 	if len(data) == 0 {
 		return tail, nil
 	}
-	return c.feedLocked(context.WithoutCancel(ctx), data)
+	return c.store(context.WithoutCancel(ctx), data)
+}
+
+// fenced takes in the epoch of a lead: an older one than is known is refused, and to a newer one this counter gives
+// way.
+func (c Share) fenced(epoch uint64) error {
+	c.role.mu.Lock()
+	defer c.role.mu.Unlock()
+	switch {
+	case epoch < c.role.epoch || epoch == c.role.epoch && c.role.leads.Load():
+		return errFenced
+	case c.role.leads.Load():
+		c.followLocked(epoch)
+	}
+	c.role.epoch = max(epoch, c.role.epoch)
+	return nil
 }
 
 // CatchUp counts what others have stored in a log that servers share: a lead before this one, or one that has not heard
 // yet that it leads no more. What it is told while this counter appends fails that append, and all is read again.
 func (c Share) CatchUp(ctx context.Context) error {
-	c.role.mu.Lock()
-	defer c.role.mu.Unlock()
+	if err := c.role.take(ctx); err != nil {
+		return err
+	}
+	defer c.role.leave()
 	if err := c.settled(ctx); err != nil {
 		return err
 	}
@@ -350,33 +424,38 @@ func (c Share) CatchUp(ctx context.Context) error {
 	log := c.log
 	c.mu.Unlock()
 	bounds, err := log.Bounds(ctx)
-	if err != nil || bounds[0].Next <= c.role.tail {
+	tail := c.role.end()
+	if err != nil || bounds[0].Next <= tail {
 		return err
 	}
 	next := bounds[0].Next
-	err = scan(ctx, log, c.role.tail, next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, log, tail, next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
 		return c.applyRecord(ctx, rec, offset, func(error) {})
 	})
 	if err != nil {
 		c.role.fail(err) // a part of it may be counted
 		return err
 	}
+	c.role.mu.Lock()
 	c.role.tail = next
+	c.role.mu.Unlock()
 	return nil
 }
 
+// settledWithin bounds what a record of another server waits for those that were taken before it.
+const settledWithin = 10 * time.Second
+
 // settled waits until everything that is stored has been counted.
 func (c Share) settled(ctx context.Context) error {
+	if is, err := c.counted(); is || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settledWithin)
+	defer cancel()
 	for {
 		changed := c.Changed()
-		c.mu.Lock()
-		log, next := c.log, c.state.next
-		c.mu.Unlock()
-		switch {
-		case log == nil || !c.warm.Load():
-			return errStarting
-		case next == c.role.tail:
-			return nil
+		if is, err := c.counted(); is || err != nil {
+			return err
 		}
 		select {
 		case <-changed:
@@ -386,14 +465,26 @@ func (c Share) settled(ctx context.Context) error {
 	}
 }
 
-func (c Share) feedLocked(ctx context.Context, data [][]byte) (uint64, error) {
+// counted says whether everything that is stored has been counted.
+func (c Share) counted() (bool, error) {
+	c.mu.Lock()
+	log, next := c.log, c.state.next
+	c.mu.Unlock()
+	if log == nil || !c.warm.Load() {
+		return false, errStarting
+	}
+	return next == c.role.end(), nil
+}
+
+// store stores and counts records behind the last one. It needs the turn.
+func (c Share) store(ctx context.Context, data [][]byte) (uint64, error) {
 	var decoder logrecord.Reader
 	records := make([]*logrecord.Record, len(data))
 	entries := make([]eventlog.Entry, len(data))
 	for i, d := range data {
 		rec, err := decoder.Read(d)
 		if err != nil {
-			return c.role.tail, err
+			return c.role.end(), err
 		}
 		records[i], entries[i] = rec, eventlog.Entry{Data: d}
 	}
@@ -404,7 +495,7 @@ func (c Share) feedLocked(ctx context.Context, data [][]byte) (uint64, error) {
 	if err == nil {
 		err = c.role.moved(offsets)
 	} else if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
-		return c.role.tail, err
+		return c.role.end(), err
 	}
 	for i := 0; i < len(records) && err == nil; i++ {
 		err = c.applyRecord(ctx, records[i], offsets[i], func(error) {})
@@ -412,5 +503,5 @@ func (c Share) feedLocked(ctx context.Context, data [][]byte) (uint64, error) {
 	if err != nil {
 		c.role.fail(err)
 	}
-	return c.role.tail, err
+	return c.role.end(), err
 }

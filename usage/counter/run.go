@@ -187,7 +187,13 @@ func (c *Counter) appendAll(ctx context.Context, log eventlog.Log, stored chan<-
 		if len(list) == 0 {
 			continue
 		}
-		if err := c.append(ctx, log, list); err != nil {
+		if err := c.role.take(ctx); err != nil { // the counter ends
+			c.refuse(list, errNotTaken)
+			continue
+		}
+		err := c.append(ctx, log, list)
+		c.role.leave()
+		if err != nil {
 			return err
 		}
 		if list[0].err == nil {
@@ -197,9 +203,8 @@ func (c *Counter) appendAll(ctx context.Context, log eventlog.Log, stored chan<-
 }
 
 // append stores batches, on the servers that have copies first. An error is one after which the log must be read again.
+// It needs the turn.
 func (c *Counter) append(ctx context.Context, log eventlog.Log, list []*waiting) error {
-	c.role.mu.Lock()
-	defer c.role.mu.Unlock()
 	ctx = context.WithoutCancel(ctx) // who was taken is told what became of it
 	entries := make([]eventlog.Entry, len(list))
 	for i, w := range list {

@@ -3,6 +3,7 @@ package parts
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -98,22 +99,51 @@ func (p *Parts) serveLeaves(_ context.Context, req []byte) ([]byte, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.away) < maxAway {
-		p.away[server] = p.cfg.Clock.Now()
+	now := p.cfg.Clock.Now()
+	maps.DeleteFunc(p.away, func(_ string, a absence) bool { return a.over(p.cfg, now) })
+	if _, is := p.away[server]; is || len(p.away) < maxAway {
+		p.away[server] = absence{since: now, table: p.cfg.Definitions.View()}
 	}
 	return nil, nil
 }
 
-// awaySince is when a server said that it leaves; zero where it is not awaited any more.
-func awaySince(p *Parts, server string) time.Time {
+// absence is that of a server that was stopped by plan.
+type absence struct {
+	since, back time.Time         // since when, and until when: zero while it is not back
+	table       *definitions.View // as it was when the server said that it leaves
+}
+
+// over says that the server is not waited for any more.
+func (a absence) over(cfg Config, now time.Time) bool { return now.Sub(a.since) >= cfg.Return }
+
+// waitsFor says whether a part that a server lost at a moment waits for it. One that came back and is gone again did
+// not say that it would be.
+func waitsFor(p *Parts, server string, lost time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	since, is := p.away[server]
-	if is && p.cfg.Clock.Since(since) >= p.cfg.Return {
-		delete(p.away, server)
-		return time.Time{}
+	a, is := p.away[server]
+	return is && !a.over(p.cfg, p.cfg.Clock.Now()) && (a.back.IsZero() || !lost.After(a.back))
+}
+
+func names(part definitions.Part, server string) bool {
+	return part.Lead == server || part.Copy == server
+}
+
+// returned notes who is back: the table names it for a part that it had not, or had when it left.
+func returned(p *Parts, part string, was, now definitions.Part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, server := range []string{now.Lead, now.Copy} {
+		a, is := p.away[server]
+		if !is || !a.back.IsZero() || names(was, server) {
+			continue
+		}
+		left := a.table.Part(part)
+		if now.Epoch > left.Epoch && (was.Lead != "" && was.Epoch >= left.Epoch || !names(left, server)) {
+			a.back = p.cfg.Clock.Now()
+			p.away[server] = a
+		}
 	}
-	return since
 }
 
 // watch notes who had the part beside this server.
@@ -122,13 +152,14 @@ func (t *part) watch(now definitions.Part) {
 	if t.seen = now; was == now {
 		return
 	}
+	returned(t.p, t.name, was, now)
 	switch self := t.p.cfg.Self; {
 	case now.Copy != "" || now.Lead != self:
 		t.missing = ""
 	case was.Lead == self && was.Copy != "":
-		t.missing = was.Copy
+		t.missing, t.lost = was.Copy, t.p.cfg.Clock.Now()
 	case was.Copy == self:
-		t.missing = was.Lead
+		t.missing, t.lost = was.Lead, t.p.cfg.Clock.Now()
 	}
 }
 
@@ -138,16 +169,20 @@ func (t *part) awaited(now definitions.Part, voters []string) string {
 	if now.Copy != "" || t.missing == "" || t.p.leaving.Load() || !slices.Contains(voters, t.missing) {
 		return ""
 	}
-	if awaySince(t.p, t.missing).IsZero() {
+	if !waitsFor(t.p, t.missing, t.lost) {
 		return ""
 	}
 	return t.missing
 }
 
+// yieldWithin bounds what a lead is waited for that is asked to give a part up: it waits for an append and for the Raft
+// group.
+const yieldWithin = turnWithin + heldWithin
+
 // askYield has the lead of a part give it to its copy: with no append under way, so that nobody is left in doubt. A
 // former version does not know how.
 func askYield(ctx context.Context, p *Parts, name string, was, next definitions.Part) error {
-	within, cancel := context.WithTimeout(ctx, 3*time.Second)
+	within, cancel := context.WithTimeout(ctx, yieldWithin)
 	defer cancel()
 	req := pack.String(pack.Uint(pack.String(nil, name), was.Epoch), next.Lead)
 	var err error
@@ -193,9 +228,18 @@ func (p *Parts) serveYield(ctx context.Context, req []byte) ([]byte, error) {
 // longer this server goes on, until the table says that it leads no more.
 const heldWithin = time.Second
 
+// still waits for an append that is under way.
+func still(ctx context.Context, t *part) error {
+	ctx, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	return t.Counter.Share().Still(ctx)
+}
+
 // hand gives a part that this server leads to another server, with no append under way.
 func (t *part) hand(ctx context.Context, was definitions.Part, lead, other string) error {
-	return t.Counter.Share().Yield(was.Epoch+1, func() error {
+	wait, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	return t.Counter.Share().Yield(wait, was.Epoch+1, func() error {
 		ctx, cancel := context.WithTimeout(ctx, heldWithin)
 		defer cancel()
 		return t.change(ctx, was, lead, other)

@@ -58,14 +58,9 @@ func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
 		if l.dropped(now.Copy) {
 			return nil
 		}
-		next, err := t.feed(ctx, l.server, now.Epoch, from, data)
-		switch {
-		case err == nil && next == from+uint64(len(data)):
+		done, err := l.give(ctx, now.Epoch, from, data)
+		if done {
 			return nil
-		case err == nil && next < from:
-			err = t.push(ctx, l.server, now.Epoch, next, from, nil)
-		case err == nil:
-			err = errkind.Errorf(errkind.Corrupt, "usage: server %s has records up to %d", l.server, next)
 		}
 		if err == nil {
 			continue
@@ -81,6 +76,27 @@ func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
 			return err
 		}
 	}
+}
+
+// give gives the server records, or what it lacks of those before; done says that it has all. What it has taken when
+// the time is over is not given again.
+func (l *link) give(ctx context.Context, epoch, from uint64, data [][]byte) (done bool, err error) {
+	t := l.t
+	if alone := t.p.cfg.Alone; alone > 0 { // the answer comes soon, or it is to be decided about that server
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, max(alone, turnWithin))
+		defer cancel()
+	}
+	next, err := t.feed(ctx, l.server, epoch, from, data)
+	switch {
+	case err != nil:
+		return false, err
+	case next == from+uint64(len(data)):
+		return true, nil
+	case next < from:
+		return false, t.push(ctx, l.server, epoch, next, from, nil)
+	}
+	return false, errkind.Errorf(errkind.Corrupt, "usage: server %s has records up to %d", l.server, next)
 }
 
 // forgo asks the Raft group to go on without the copy, when that has been silent for long enough.

@@ -3,6 +3,7 @@ package parts
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/neterr"
@@ -116,6 +117,8 @@ func led(view *definitions.View, server string) (n int) {
 // oversee has copies take over where leads are gone, while this server leads the plane.
 func (p *Parts) oversee(ctx context.Context) {
 	var f *fleet
+	var under moves
+	defer under.Wait()
 	nobodys := p.cfg.Metrics.GaugeSet("usage.parts.unplaced_ms")
 	for {
 		t := p.cfg.Clock.NewTimer(pingEvery(p.cfg.Failover))
@@ -150,12 +153,36 @@ func (p *Parts) oversee(ctx context.Context) {
 			} else if p.cfg.Copies < 2 {
 				break
 			}
-			if next, ok := decide(view, name, voters); ok {
-				p.move(ctx, name, view.Part(name), next)
+			was := view.Part(name)
+			next, ok := decide(view, name, voters)
+			if ok && under.start(next.Copy == was.Lead, func() { p.move(ctx, name, was, next) }) {
 				break // the next one by a newer table
 			}
 		}
 	}
+}
+
+// moves are parts that move: one by plan, for which its lead is asked, and one whose lead is gone, which does not wait
+// for that. Who oversees goes on listening.
+type moves struct {
+	sync.WaitGroup
+	planned, other atomic.Bool
+}
+
+// start moves a part; false where another one moves.
+func (m *moves) start(planned bool, move func()) bool {
+	under := &m.other
+	if planned {
+		under = &m.planned
+	}
+	if under.Swap(true) {
+		return false
+	}
+	m.Go(func() {
+		defer under.Store(false)
+		move()
+	})
+	return true
 }
 
 func (p *Parts) move(ctx context.Context, name string, was, next definitions.Part) {
@@ -163,7 +190,9 @@ func (p *Parts) move(ctx context.Context, name string, was, next definitions.Par
 	if next.Copy == was.Lead && askYield(ctx, p, name, was, next) == nil {
 		return
 	}
-	_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(),
+	within, cancel := context.WithTimeout(ctx, decideWithin)
+	defer cancel()
+	_, err := p.cfg.Definitions.Do(within, definitions.Command{At: p.cfg.Clock.Now(),
 		Part: &definitions.PartPut{Name: name, Was: was.Epoch, Next: next}})
 	if err != nil && ctx.Err() == nil {
 		p.cfg.Log.Warn("usage: a part has not moved", "part", name, "error", err)

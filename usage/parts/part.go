@@ -22,10 +22,11 @@ type part struct {
 	bad  map[string]failure // servers that did not become a copy; run alone uses it
 	// looked is when the log was looked at, ready since when this server could have its own part; run alone uses them.
 	looked, ready time.Time
-	// seen is what the table said last, and missing the server that had the part beside this one, until a copy was lost;
-	// run alone uses them.
+	// seen is what the table said last, and missing the server that had the part beside this one, until a copy was lost,
+	// at lost; run alone uses them.
 	seen    definitions.Part
 	missing string
+	lost    time.Time
 
 	mu      sync.Mutex // guards what follows
 	cancel  context.CancelFunc
@@ -109,8 +110,18 @@ func (t *part) run(ctx context.Context) {
 
 func (t *part) now() definitions.Part { return t.p.cfg.Definitions.View().Part(t.name) }
 
+const (
+	// decideWithin bounds what is waited for the Raft group: after it nobody knows whether it has decided, and the table
+	// is looked at again.
+	decideWithin = 5 * time.Second
+	// turnWithin bounds what is waited for an append that is under way.
+	turnWithin = 2 * time.Second
+)
+
 // change changes the table, if it is as this server knows it.
 func (t *part) change(ctx context.Context, was definitions.Part, lead, other string) error {
+	ctx, cancel := context.WithTimeout(ctx, decideWithin)
+	defer cancel()
 	_, err := t.p.cfg.Definitions.Do(ctx, definitions.Command{At: t.p.cfg.Clock.Now(), Part: &definitions.PartPut{
 		Name: t.name, Was: was.Epoch, Next: definitions.Part{Lead: lead, Copy: other}}})
 	return err
@@ -188,7 +199,14 @@ func (t *part) lead(ctx context.Context, was definitions.Part) error {
 		return err
 	}
 	t.p.cfg.Log.Info("usage: this server leads a part", "part", t.name, "epoch", now.Epoch, "copy", now.Copy)
-	return t.Counter.Share().Lead(now.Epoch, others)
+	return t.start(ctx, now.Epoch, others)
+}
+
+// start has the counter take events, when what it took under an older epoch is stored or refused.
+func (t *part) start(ctx context.Context, epoch uint64, others map[string]counter.Replica) error {
+	ctx, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	return t.Counter.Share().Lead(ctx, epoch, others)
 }
 
 // catchUp takes from the copy what this server lacks, and gives it what it lacks. alone says that the copy is of no
@@ -204,7 +222,7 @@ func (t *part) catchUp(ctx context.Context, now definitions.Part, whole bool) (a
 		if whole && t.p.cfg.Alone > 0 && waited >= t.p.cfg.Alone {
 			return true, nil // what the copy has beyond this log was acknowledged to nobody
 		}
-		if waited > patience || t.now().Epoch != now.Epoch || ctx.Err() != nil {
+		if waited > patience || t.now().Epoch != now.Epoch || ctx.Err() != nil || t.p.draining.Load() {
 			return false, err
 		}
 		t.wait(ctx, look)

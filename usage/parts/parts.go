@@ -94,8 +94,8 @@ type Parts struct {
 	parts   map[string]*part
 	started chan *part // made while Run runs
 	context context.Context
-	away    map[string]time.Time // servers that said that they are being stopped, and when
-	began   time.Time            // when Run did
+	away    map[string]absence // of servers that said that they are being stopped
+	began   time.Time          // when Run did
 }
 
 // New makes Parts, with the place of this server's own part, and starts nothing.
@@ -111,7 +111,7 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &Parts{cfg: cfg, signal: signal, lane: cfg.Budget.Lane(pace.Server), parts: map[string]*part{},
-		away: map[string]time.Time{}, started: make(chan *part, maxParts)}
+		away: map[string]absence{}, started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
 	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })

@@ -40,7 +40,8 @@ type world struct {
 	t       *testing.T
 	seed    uint64
 	product *usage.Product
-	unsure  atomic.Int64 // answers after which nobody knows whether an event is stored
+	unsure  atomic.Int64          // answers after which nobody knows whether an event is stored
+	doubt   atomic.Pointer[doubt] // the last of them
 	// patience is how long who sends waits for an answer.
 	patience time.Duration
 	failover time.Duration
@@ -51,8 +52,25 @@ type world struct {
 	servers  map[string]*server
 	cold     map[string]chan struct{} // until it is closed, the counters of a server load
 	r        *rand.Rand
-	stuck    chan struct{} // until it is closed, the group decides nothing; nil: it decides
-	waiting  int           // how many wait for it then
+	frozen   func(ctx context.Context, to, method string) // is called before each call; nil: nothing is frozen
+	stuck    chan struct{}                                // until it is closed, the group decides nothing; nil: it decides
+	waiting  int                                          // how many wait for it then
+}
+
+// doubt is an answer after which nobody knows, and what the group had decided then.
+type doubt struct {
+	err  error
+	told []string
+}
+
+// events are the last commands.
+func (w *world) events() (list []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, text := range w.commands[max(0, len(w.commands)-6):] {
+		list = append(list, string(text))
+	}
+	return list
 }
 
 type server struct {
@@ -209,9 +227,16 @@ func (s *server) call(ctx context.Context, to, method string, req []byte) ([]byt
 	s.w.mu.Lock()
 	other := s.w.servers[to]
 	cut := s.down || other == nil || other.down
+	frozen := s.w.frozen
 	s.w.mu.Unlock()
+	if frozen != nil {
+		frozen(ctx, to, method)
+	}
 	if cut {
 		return nil, errkind.New(errkind.Unavailable, "nobody answers")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, errkind.E(errkind.Unavailable, "nobody answers", err)
 	}
 	reply, err := other.methods[method](ctx, slices.Clone(req))
 	s.w.mu.Lock()
@@ -328,6 +353,7 @@ func (w *world) send(ctx context.Context, part string, e usage.Event) error {
 				return nil
 			}
 			if !errkind.Is(err, errkind.NotLeader) {
+				w.doubt.Store(&doubt{err, w.events()})
 				w.unsure.Add(1) // whoever cannot send it again has lost it, or counts it twice
 			}
 			switch errkind.Of(err) {

@@ -113,24 +113,23 @@ func (t *part) join(ctx context.Context, now definitions.Part, server string) er
 		}
 	}
 	from := theirs.next
+	quick := false
 	for range 20 { // what comes meanwhile becomes less with each round
 		mine, err := t.Counter.Share().Tail(ctx)
 		if err != nil {
 			return err
 		}
-		if mine.Next-from < 64 {
+		if mine.Next-from < 64 && quick {
 			break
 		}
+		began := t.p.cfg.Clock.Now()
 		if err := t.push(ctx, server, now.Epoch, from, mine.Next, t.p.lane); err != nil {
 			return err
 		}
-		from = mine.Next
+		from, quick = mine.Next, t.p.cfg.Clock.Since(began) < turnWithin/4
 	}
 	l := &link{t: t, server: server}
-	err = t.Counter.Share().Attach(server, l.store, func(tail uint64) error {
-		return t.push(ctx, server, now.Epoch, from, tail, nil) // appends wait for it
-	})
-	if err != nil {
+	if err := t.attach(ctx, l, now.Epoch, from); err != nil {
 		return err
 	}
 	if !l.harden() {
@@ -143,6 +142,18 @@ func (t *part) join(ctx context.Context, now definitions.Part, server string) er
 	after := t.now()
 	t.Counter.Share().Renew(after.Epoch, after.Copy)
 	return err
+}
+
+// attach has all that is stored from now on go over a link, too, and what came since it was last looked. Appends wait
+// for that, for turnWithin at most: a server that is slower, or does not answer, is no copy yet.
+func (t *part) attach(ctx context.Context, l *link, epoch, from uint64) error {
+	wait, cancel := context.WithTimeout(ctx, turnWithin)
+	defer cancel()
+	return t.Counter.Share().Attach(wait, l.server, l.store, func(tail uint64) error {
+		held, cancel := context.WithTimeout(ctx, turnWithin)
+		defer cancel()
+		return t.push(held, l.server, epoch, from, tail, nil)
+	})
 }
 
 // propose has the table name a copy, and returns when it is known whether it does.

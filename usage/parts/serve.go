@@ -108,6 +108,9 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	if t.now().Epoch <= epoch && t.Counter.Leads() {
 		t.Counter.Share().Follow(epoch)
+		if err := still(ctx, t); err != nil {
+			return nil, err
+		}
 	}
 	t.mu.Lock()
 	anew := t.paused

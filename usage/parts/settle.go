@@ -11,7 +11,7 @@ import (
 // where the disk is a new one: who has lost a copy must not be taken for one.
 func (p *Parts) settle(ctx context.Context) {
 	for ctx.Err() == nil {
-		_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(), Barrier: true})
+		err := barrier(ctx, p)
 		if err == nil && p.disown(ctx) {
 			p.settled.Store(true)
 			return
@@ -23,6 +23,14 @@ func (p *Parts) settle(ctx context.Context) {
 		}
 		t.Stop()
 	}
+}
+
+// barrier returns when the table of this server is as new as the question.
+func barrier(ctx context.Context, p *Parts) error {
+	ctx, cancel := context.WithTimeout(ctx, decideWithin)
+	defer cancel()
+	_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(), Barrier: true})
+	return err
 }
 
 // disown does it once; false where something is not known yet.

@@ -44,7 +44,7 @@ func (t *part) takeOver(ctx context.Context, was definitions.Part) error {
 		return nil // it was decided anew meanwhile
 	}
 	t.p.cfg.Log.Info("usage: this server leads a part", "part", t.name, "epoch", now.Epoch)
-	return t.Counter.Share().Lead(now.Epoch, map[string]counter.Replica{})
+	return t.start(ctx, now.Epoch, map[string]counter.Replica{})
 }
 
 // follow looks, now and then, for what a former lead has stored after this one took over.
