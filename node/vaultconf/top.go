@@ -59,15 +59,16 @@ func (r *reader) top(k *Keys) {
 	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false),
 		k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
+	c.PluginDir, c.PluginTmp = k.String("plugin_directory", ""), k.String("plugin_tmpdir", "")
 	r.audits(k)
 	r.lockouts(k)
 	r.telemetry(k)
 	k.Ignore("cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path",
 		"experiments",
 		"detect_deadlocks", "imprecise_lease_role_tracking",
-		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace",
+		"plugin_file_uid", "plugin_file_permissions", "enable_post_unseal_trace",
 		"post_unseal_trace_directory", "reporting")
-	k.Warn("plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register",
+	k.Warn("plugin", "plugin_auto_download", "plugin_auto_register",
 		"plugin_download_behavior", "initialize",
 		"administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
 	k.Done()

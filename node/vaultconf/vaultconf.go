@@ -58,6 +58,13 @@ type Config struct {
 	NoLockout bool               // VAULT_DISABLE_USER_LOCKOUT
 
 	Auditing
+	Programs
+}
+
+// Programs are the plug-ins that may be run.
+type Programs struct {
+	PluginDir string // "": none
+	PluginTmp string // where their sockets are; "": the system's folder
 }
 
 // Cluster is how other servers and clients reach this one.

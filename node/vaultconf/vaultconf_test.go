@@ -62,8 +62,8 @@ func TestParse(t *testing.T) {
 		Buckets: 168}); c.Telemetry.Usage != want || !c.Telemetry.HostnameLabel {
 		t.Errorf("gauges: %+v", c.Telemetry)
 	}
-	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") ||
-		!strings.Contains(text, "plugin_directory: is not supported") || len(c.Warnings) != 2 {
+	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") || c.PluginDir != "/p" ||
+		len(c.Warnings) != 1 {
 		t.Errorf("warnings: %s", text)
 	}
 }

@@ -57,6 +57,13 @@ type Alone string
 // Error implements error.
 func (Alone) Error() string { return "the request must be alone" }
 
+// Waker is an Engine that may have to be started before it can say what of it is special, as a program of its own.
+type Waker interface {
+	Engine
+	// Wake starts it. While it fails nothing of the engine is open, and Handle says why.
+	Wake(ctx context.Context) error
+}
+
 // Special are paths below a mount that the keeper treats in their own way: '+' stands
 // for one segment, '*' at the end for anything.
 type Special struct {

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/secrets/mounting"
 	"corbel.dev/corbel/secrets/namespaces"
 	"corbel.dev/corbel/secrets/oidcprovider"
+	"corbel.dev/corbel/secrets/plugins"
 	"corbel.dev/corbel/secrets/policies"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quotas"
@@ -84,6 +85,8 @@ type Config struct {
 	// StepDown is asked to have another server become the active one, soon; nil where there is no other.
 	StepDown func()
 	Local    tools.Local
+	// Plugins runs programs that answer for mounts; nil: none are run.
+	Plugins plugins.Runner
 }
 
 func (c *Config) complete() error {
@@ -135,6 +138,7 @@ type Keeper struct {
 type owners struct {
 	quotas     *quotas.Quotas
 	mounts     *mounting.Mounts
+	plugins    *plugins.Plugins
 	identities *identities.Identities
 	factors    *mfa.Factors
 	policies   *policies.Policies
@@ -189,9 +193,13 @@ func (k *Keeper) appoint() {
 	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local,
 		Holds: k.holds}
 	o.namespaces = &namespaces.Namespaces{Gate: k.gate, Records: k.records, Leases: k.leases, Flying: &k.flying}
+	o.plugins = plugins.New(plugins.Config{Runner: cfg.Plugins, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics,
+		Version: cfg.Local.Version, Password: o.policies.Password,
+		Cluster: func() (name, id string) { c := k.Cluster(); return c.Name, c.ID },
+		BuiltIn: func(kind, name string) bool { return o.mounts.BuiltIn(kind, name) }}, k.gate, k.records)
 	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts,
 		NoLockout: cfg.NoLockout,
-		Password:  o.policies.Password}, k.gate, k.records)
+		Password:  o.policies.Password, Plugins: o.plugins}, k.gate, k.records)
 	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(),
 		k.leases.Rows(), o.census.Rows(),
 		o.wrapping.Rows(), o.factors.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows(),
@@ -222,6 +230,9 @@ func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
 	}
 	st, err := k.read(ctx, k.owners.mounts.Engine)
 	if err != nil {
+		return nil, err
+	}
+	if err := k.owners.plugins.Load(ctx); err != nil {
 		return nil, err
 	}
 	for _, part := range []func(context.Context, *tables.Tables) error{k.owners.quotas.Load, k.owners.tools.LoadCORS,

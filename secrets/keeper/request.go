@@ -39,6 +39,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	}
 	ctx = telemetry.WithAccount(ctx, &t.Account)
 	defer k.serial.Take(t.Name())()
+	if err := awake(ctx, t); err != nil {
+		return nil, k.audited(ctx, t, err)
+	}
 	special := t.Engine.Special()
 	if !engine.Matches(special.Open, r.Rest) && (r.Token != "" || !engine.Matches(special.Visible, r.Rest)) {
 		err = k.authorise(ctx, t, special)
@@ -77,6 +80,18 @@ func (k *Keeper) newTask(st *tables.Tables, r *secrets.Request) *task.Task {
 		t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
 	}
 	return t
+}
+
+// errAsleep refuses who shows no token at a mount whose plug-in does not run; why is not for everybody.
+var errAsleep = errkind.New(errkind.Unavailable, "the plug-in of this mount does not run at the moment: try again")
+
+// awake starts the plug-in of a mount that has one. One that cannot be started is open to nobody.
+func awake(ctx context.Context, t *task.Task) error {
+	waker, ok := t.Engine.(engine.Waker)
+	if ok && waker.Wake(ctx) != nil && t.Token == "" {
+		return errAsleep
+	}
+	return nil
 }
 
 // locked refuses what is asked in a locked namespace, but to unlock it.

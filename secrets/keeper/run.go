@@ -26,6 +26,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	group.Go(func() { k.every(ctx, sweepEvery, k.owners.tools.NoteVersion) })
 	group.Go(func() { k.every(ctx, sweepEvery, k.owners.census.Measure) })
 	group.Go(func() { k.every(ctx, keysEvery, k.TendKeys) })
+	group.Go(func() { k.owners.plugins.Run(ctx) })
 	gauges := newComeAndGo(k.meters.registry)
 	defer gauges.gone()
 	k.every(ctx, sweepEvery, func(ctx context.Context) (int, error) {

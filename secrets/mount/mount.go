@@ -25,9 +25,15 @@ type Entry struct {
 	SealWrap    bool              `json:"seal_wrap,omitempty"`
 	Options     map[string]string `json:"options,omitempty"`
 	Config      Config            `json:"config"`
+	External    *External         `json:"external,omitempty"` // nil: its type is built in
 
 	Base  string `json:"-"` // of the namespace's records; "": the root one's
 	Space string `json:"-"` // the namespace's id; "": the root one
+}
+
+// External is what a mount is told of the plug-in, named by its type, that answers for it.
+type External struct {
+	Version string `json:"version,omitempty"` // "": that of the catalog
 }
 
 // Config is what can be tuned of a mount. Durations of 0 are the system's.

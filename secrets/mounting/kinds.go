@@ -3,6 +3,7 @@ package mounting
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"corbel.dev/corbel/secrets/engine/totp"
 	"corbel.dev/corbel/secrets/engine/transit"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/plugins"
 	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -56,10 +58,25 @@ const login = "auth/"
 
 // kind is a mount's.
 func (m *Mounts) kind(e *mount.Entry) Kind {
+	if e.External != nil {
+		side := Secret
+		if e.Auth() {
+			side = Login
+		}
+		return Kind{side, m.Plugins.Engine}
+	}
 	if k, ok := m.Kinds[login+e.Type]; ok && e.Auth() {
 		return k
 	}
 	return m.Kinds[e.Type]
+}
+
+// BuiltIn reports whether mounts of a side know a type without a plug-in.
+func (m *Mounts) BuiltIn(kind, name string) bool {
+	if kind == plugins.Auth {
+		return m.Kinds[login+name].Make != nil || m.Kinds[name].Side == Fixed && m.Kinds[name].Make != nil
+	}
+	return m.Kinds[name].Make != nil || slices.Contains([]string{"kv-v2", "generic", "plugin"}, name)
 }
 
 // kinds are the types of mounts whose engines are nobody's but their mount's.

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/plugins"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
@@ -38,6 +39,7 @@ type Config struct {
 	NoLockout bool // of nobody, whatever mounts say
 	// Password draws one by a policy of the namespace whose records begin with base.
 	Password func(ctx context.Context, base, policy string) (string, error)
+	Plugins  *plugins.Plugins // programs that answer for mounts
 }
 
 // Mounts makes the engines of mounts, and answers for the mounts themselves.
@@ -57,6 +59,9 @@ type Mounts struct {
 
 // New makes the owner of the mounts.
 func New(c Config, gate *tables.Gate, records *sealed.Store) *Mounts {
+	if c.Plugins == nil {
+		c.Plugins = plugins.New(plugins.Config{Now: c.Now, Metrics: c.Metrics, Version: c.Version}, gate, records)
+	}
 	m := &Mounts{Config: c, gate: gate, records: records, issuers: jwks.New(c.Now)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	m.Hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
@@ -80,7 +85,7 @@ func (m *Mounts) Rows() []system.Row {
 		{Path: "remount", InNamespaces: true, Write: m.remount},
 		{Path: "remount/status/", InNamespaces: true, Read: m.remountStatus},
 		{Path: "plugins/catalog", Read: m.plugins, List: m.plugins},
-		{Path: "plugins/catalog/", Read: m.plugins, List: m.plugins, Write: m.refusePlugin, Del: m.refusePlugin},
+		{Path: "plugins/catalog/", Read: m.plugins, List: m.plugins, Write: m.registerPlugin, Del: m.deregisterPlugin},
 		{Path: "plugins/reload/backend", Write: m.reloadPlugin},
 	}
 }
@@ -90,11 +95,13 @@ func (m *Mounts) described(e *mount.Entry) map[string]any {
 	config := map[string]any{"default_lease_ttl": task.Seconds(e.Config.DefaultLeaseTTL),
 		"max_lease_ttl": task.Seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
 	settings(e, config)
-	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config,
+	out := map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config,
 		"options": e.Options, "local": e.Local,
 		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "",
 		"running_plugin_version": m.Version, "running_sha256": "",
 		"deprecation_status": "supported"}
+	m.Plugins.Describe(e, out)
+	return out
 }
 
 // settings adds what a mount has that is not there by default.
@@ -193,8 +200,13 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 		e.Type, e.Options = "kv", map[string]string{"version": "2"}
 	case "generic":
 		e.Type = "kv"
+	case "plugin": // an older form of the same request
+		e.Type = pluginNamed(c)
 	case "system", "token", "cubbyhole", "identity":
 		return nil, errkind.Errorf(errkind.Invalid, "mount type of %q is not mountable", e.Type)
+	}
+	if err := m.Plugins.Adopt(e, pluginVersion(c)); err != nil {
+		return nil, err
 	}
 	want := Secret
 	if e.Auth() {
@@ -210,6 +222,9 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 	c.Tables.Own(e)
 	made, err := m.Engine(e, c.Tables.Book.Salt)
 	if err != nil {
+		return nil, err
+	}
+	if err := m.awake(c, e, made); err != nil {
 		return nil, err
 	}
 	return nil, m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
@@ -332,6 +347,7 @@ func (m *Mounts) unmount(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Plugins.Retire(e.UUID)
 	return nil, m.clear(c, e.Prefix()) // nobody reaches what is left from here on
 }
 

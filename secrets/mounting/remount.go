@@ -1,14 +1,12 @@
 package mounting
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/tables"
@@ -93,56 +91,4 @@ func (m *Mounts) remountStatus(c *system.Call) (any, error) {
 	}
 	return map[string]any{"migration_id": c.Name, "migration_info": map[string]any{"source_mount": from,
 		"target_mount": to, "status": "success"}}, nil
-}
-
-// plugins lists the types of mounts that there are; all are built in.
-func (m *Mounts) plugins(c *system.Call) (any, error) {
-	lists := map[string][]string{"auth": {}, "database": {}, "secret": {}}
-	for name, kind := range m.Kinds {
-		switch kind.Side {
-		case Secret:
-			lists["secret"] = append(lists["secret"], name)
-		case Login:
-			lists["auth"] = append(lists["auth"], strings.TrimPrefix(name, login))
-		}
-	}
-	if m.Kinds["database"].Make != nil {
-		lists["database"] = append(lists["database"], database.Plugins()...)
-	}
-	for _, names := range lists {
-		slices.Sort(names)
-	}
-	kind, name, one := strings.Cut(strings.Trim(c.Name, "/"), "/")
-	switch names, ok := lists[kind]; {
-	case kind == "":
-		detailed := []any{}
-		for _, kind := range []string{"auth", "database", "secret"} {
-			for _, name := range lists[kind] {
-				detailed = append(detailed, m.plugin(kind, name))
-			}
-		}
-		return map[string]any{"auth": lists["auth"], "database": lists["database"], "secret": lists["secret"],
-			"detailed": detailed}, nil
-	case !ok:
-		return nil, errkind.Errorf(errkind.Invalid, "%q is no type of plugins: auth, database or secret", kind)
-	case !one:
-		return map[string]any{"keys": names}, nil
-	default:
-		for _, have := range names {
-			if have == name {
-				return m.plugin(kind, name), nil
-			}
-		}
-		return nil, errkind.New(errkind.NotFound, "")
-	}
-}
-
-func (m *Mounts) plugin(kind, name string) map[string]any {
-	return map[string]any{"name": name, "type": kind, "builtin": true, "version": m.Version,
-		"deprecation_status": "supported", "command": "", "args": []string{}, "sha256": ""}
-}
-
-func (m *Mounts) refusePlugin(*system.Call) (any, error) {
-	return nil, errkind.New(errkind.Invalid,
-		"plugins of other programs are not supported: the catalog lists what is built in")
 }

@@ -35,6 +35,7 @@ import (
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
+	"corbel.dev/corbel/secrets/plugins/plughost"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/telemetry/gometrics"
 	"corbel.dev/corbel/telemetry/sink"
@@ -187,7 +188,8 @@ func (s *Server) open() (err error) {
 	}
 	locks, err := seals.Open(s.cfg.Seals, os.Getenv, s.log)
 	entry, wrong := registration.Of(s.cfg, os.Getenv)
-	if err = errors.Join(err, wrong); err != nil {
+	programs, missing := plughost.Open(s.cfg.PluginDir, s.cfg.PluginTmp, s.log)
+	if err = errors.Join(err, wrong, missing); err != nil {
 		_ = store.backend.Close()
 		return err
 	}
@@ -213,6 +215,7 @@ func (s *Server) open() (err error) {
 		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer,
 			Version: version.VaultContract},
 	}
+	c.keeper.Plugins = programs
 	c.keeper.Audits, c.keeper.Usage = declaredAudits(s.cfg), keeper.UsageRules(s.cfg.Telemetry.Usage)
 	c.keeper.Lockouts, c.keeper.NoLockout = lockouts(s.cfg), s.cfg.NoLockout
 	if s.cfg.DisableCache {

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/node/planes/secrets/seals"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/cluster"
+	"corbel.dev/corbel/secrets/plugins/plughost"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/filestore"
 	"corbel.dev/corbel/secrets/storage/memstore"
@@ -91,7 +92,8 @@ func CheckServer(cfg *vaultconf.Config, getenv func(string) string, w io.Writer)
 
 // checkSettings names all that a start would stumble over one by one.
 func checkSettings(cfg *vaultconf.Config) error {
-	wrong := []error{unknownStorage(cfg.Storage.Type)}
+	_, perr := plughost.Open(cfg.PluginDir, cfg.PluginTmp, nil)
+	wrong := []error{unknownStorage(cfg.Storage.Type), perr}
 	for i := range cfg.Listeners {
 		l := &cfg.Listeners[i]
 		if !l.TLS.Disable {

@@ -1,0 +1,24 @@
+//go:build unix
+
+package plughost
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// judgedInfo refuses a file or folder that others than this process's user and root may change.
+func judgedInfo(path string, info fs.FileInfo) error {
+	if info.Mode().Perm()&0o022 != 0 {
+		return refuse("%s can be changed by its group or by everybody: chmod go-w %s", path, path)
+	}
+	if at, ok := info.Sys().(*syscall.Stat_t); ok && at.Uid != 0 && int(at.Uid) != os.Geteuid() {
+		return refuse("%s is owned by the user of number %d: it must be this server's user (%d) or root", path, at.Uid,
+			os.Geteuid())
+	}
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o100 == 0 {
+		return refuse("%s is not executable: chmod u+x %s", path, path)
+	}
+	return nil
+}
