@@ -36,6 +36,9 @@ var allowed = []string{"Apache-2.0", "BSD", "CC0-1.0", "ISC", "MIT", "MPL-2.0", 
 // licenceFile fits the names under which modules keep their licence.
 var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying|mit-licen[cs]e)`)
 
+// licenceOfProse fits those of the licence of a module's documentation alone, beside that of its code.
+var licenceOfProse = regexp.MustCompile(`(?i)\.docs$`)
+
 type module struct {
 	Path, Version, Dir string
 	Main               bool
@@ -114,7 +117,7 @@ func licenceOf(dir string) string {
 	}
 	verdict := "not found"
 	for _, e := range entries {
-		if e.IsDir() || !licenceFile.MatchString(e.Name()) {
+		if e.IsDir() || !licenceFile.MatchString(e.Name()) || licenceOfProse.MatchString(e.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
