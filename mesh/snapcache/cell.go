@@ -49,16 +49,13 @@ type input struct {
 
 // mark is another one when the input changed between two States.
 func (in input) mark(st *statestore.State) uint64 {
-	switch in.kind {
-	case inputTerminating:
+	if in.kind == inputTerminating {
 		return gateway.TerminatingMark(st)
-	case inputOwners:
-		return st.RecordsIndex(catalog.RecordConfigEntry)
 	}
 	return in.index(st)
 }
 
-// index is that of the input's last change in a State; for terminating gateways and owners the Cache knows it.
+// index is that of the input's last change in a State; for terminating gateways the Cache knows it.
 func (in input) index(st *statestore.State) uint64 {
 	switch in.kind {
 	case inputService:
@@ -72,7 +69,7 @@ func (in input) index(st *statestore.State) uint64 {
 			return r.CreateIndex
 		}
 		return st.RecordsIndex(catalog.RecordConfigEntry)
-	case inputRoutes:
+	case inputRoutes, inputOwners:
 		return st.RecordsIndex(catalog.RecordConfigEntry)
 	case inputManualIPs:
 		return catalog.ManualIPsIndex(st, in.key)
@@ -151,7 +148,10 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	old := c.value
 	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Tail: m.tail, Generation: generation(st)}}
 	for _, in := range m.from {
-		next.Index = max(next.Index, in.index(st), min(sc.log.indexOf(in.kind), st.Index())) // it may be of a later State
+		next.Index = max(next.Index, in.index(st))
+		if in.kind == inputTerminating {
+			next.Index = max(next.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
+		}
 	}
 	if old != nil {
 		if m.err != nil {

@@ -128,35 +128,7 @@ type logPlace struct {
 	// terminating is the index of the last change of an entry of a terminating gateway that was heard of; after another
 	// history began, of any entry. list is that of the names of services.
 	terminating atomic.Uint64
-	owners      atomic.Uint64 // of the last first intention of a service, or its last one that went
-	list        uint64        // guarded by mu
-}
-
-// forgetsEntries begins with the index of any entry's change: it is not known which entries those were.
-func (l *logPlace) forgetsEntries(st *statestore.State) {
-	index := st.RecordsIndex(catalog.RecordConfigEntry)
-	l.terminating.Store(index)
-	l.owners.Store(index)
-}
-
-// ownerCameOrWent notes, of a config entry that came or went, whether intentions name another set of services now.
-func (l *logPlace) ownerCameOrWent(key string, next *statestore.State) bool {
-	is := strings.HasPrefix(key, entry.ServiceIntentions+"/")
-	if is {
-		l.owners.Store(next.RecordsIndex(catalog.RecordConfigEntry))
-	}
-	return is
-}
-
-// indexOf is that of the last change of an input which the State has no index of, 0 for others.
-func (l *logPlace) indexOf(kind inputKind) uint64 {
-	switch kind {
-	case inputTerminating:
-		return l.terminating.Load()
-	case inputOwners:
-		return l.owners.Load()
-	}
-	return 0
+	list        uint64 // guarded by mu
 }
 
 // position is what Newest tells.
@@ -199,7 +171,7 @@ func New(cfg Config) (*Cache, error) {
 	defer sc.mu.Unlock()
 	sc.appliedLocked(st)
 	sc.advanceLocked()
-	sc.log.forgetsEntries(st)
+	sc.log.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
 	sc.log.list = st.ServiceListIndex()
 	return sc, nil
 }
@@ -259,7 +231,7 @@ func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 		for e := sc.log.marks.Front(); e != nil; e = e.Next() {
 			e.Value.(*mark).index = 1 // of another history: it says nothing any more
 		}
-		sc.log.forgetsEntries(next)
+		sc.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
 		sc.log.list = next.ServiceListIndex()
 		sc.markAllLocked(1, now)
 		sc.rightsChangedLocked()
@@ -296,7 +268,7 @@ func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 			}
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
 				sc.touchLocked(input{inputPresence, r.Key}, from, now)
-				if sc.log.ownerCameOrWent(r.Key, next) {
+				if strings.HasPrefix(r.Key, entry.ServiceIntentions+"/") {
 					sc.touchLocked(input{inputOwners, ""}, from, now)
 				}
 			}
