@@ -25,6 +25,7 @@ type fakeServers struct {
 	checks   map[string]*catalog.Check
 
 	calls, registers, batches, deregisters, reads int
+	syncs                                         int           // full ones that began
 	hold                                          chan struct{} // registrations wait until it is closed
 
 	// tokens are those of the calls, by what was registered ("node", "s:id", "c:id") or removed ("-s:id", "-c:id").
@@ -127,6 +128,7 @@ func (f *fakeServers) NodeChecks(context.Context, string, string) ([]*catalog.Ch
 func (f *fakeServers) NodeInfo(context.Context, string, string) (*catalog.Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.syncs++
 	return f.node, f.down
 }
 

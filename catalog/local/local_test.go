@@ -185,6 +185,33 @@ func TestServersDownStillRegistersAndCatchesUp(t *testing.T) {
 	})
 }
 
+// TestFirstSyncIsTriedAgainSoon: a start waits for the first full sync. One that failed though a leader had been heard of
+// is tried again while no further word of a server comes, soon at first and ever less often.
+func TestFirstSyncIsTriedAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.down = errors.New("no leader")
+		up := make(chan struct{}, 1)
+		l, stop := running(t, Config{Servers: f, ServerUp: up})
+		defer stop()
+		up <- struct{}{}
+		advance(5 * time.Second)
+		f.set(func() { f.down = nil })
+		advance(9 * time.Second)
+		if !l.Answered() {
+			t.Error("the catalog was not asked again")
+		}
+		never := newFake()
+		never.down = errors.New("no leader")
+		_, end := running(t, Config{Servers: never})
+		defer end()
+		advance(5 * time.Minute)
+		if n := never.syncs; n < 10 || n > 30 {
+			t.Errorf("%d attempts in five minutes without a server", n)
+		}
+	})
+}
+
 func TestOneRefusalDoesNotHoldUpTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

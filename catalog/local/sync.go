@@ -14,8 +14,11 @@ import (
 
 // Times of anti-entropy, contract section 24.
 const (
-	syncInterval   = time.Minute
-	retryInterval  = 15 * time.Second
+	syncInterval  = time.Minute
+	retryInterval = 15 * time.Second
+	// firstRetry is the least pause before the first full sync is tried again. A start waits for it: an attempt that fell
+	// between two leaders is not to hold it up for half a minute.
+	firstRetry     = 500 * time.Millisecond
 	serverUpSpread = 3 * time.Second
 	// serverUpShare is each host's share of that spread: a few hosts need none,
 	// and whoever starts one sees its services at once.
@@ -121,7 +124,7 @@ func (s *syncer) loop(ctx context.Context) {
 	defer scan.Stop()
 	serverUp := s.cfg.ServerUp
 	fullAt := clk.Now()
-	first := true
+	tries := 0 // of the first full sync
 	schedule := func(d time.Duration) {
 		fullAt = clk.Now().Add(d)
 		full.Reset(d)
@@ -133,14 +136,15 @@ func (s *syncer) loop(ctx context.Context) {
 		case <-full.C:
 			next := syncInterval + s.stagger(syncInterval)
 			if err := s.syncFull(ctx); err != nil && ctx.Err() == nil {
-				next = retryInterval + s.stagger(retryInterval)
+				pause := s.retryAfter(tries)
+				tries++
 				level := slog.LevelWarn
-				if first { // servers still look for a leader while the process starts: no news
+				if pause < retryInterval { // servers still look for a leader while the process starts: no news
 					level = slog.LevelDebug
 				}
+				next = pause + s.stagger(pause)
 				s.cfg.Log.Log(ctx, level, "the catalog is not in sync", "error", err, "retry", next)
 			}
-			first = false
 			schedule(next)
 		case <-s.full:
 			schedule(0)
@@ -169,6 +173,14 @@ func (s *syncer) loop(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// retryAfter is the least pause after a full sync that failed: it grows until the catalog has answered once.
+func (s *syncer) retryAfter(tries int) time.Duration {
+	if s.answered.Load() {
+		return retryInterval
+	}
+	return min(retryInterval, firstRetry<<min(tries, 10))
 }
 
 // syncFull compares everything with the catalog and mends what differs.

@@ -321,8 +321,11 @@ func (p *Pool) SetTags(ctx context.Context, tags map[string]string) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline))
 	}
-	return errkind.E(errkind.Unavailable, "gossip: tags", p.list.UpdateNode(max(limit, time.Millisecond)))
+	return errkind.E(errkind.Unavailable, "gossip: tags", tell(limit, p.list.UpdateNode))
 }
+
+// Declare replaces this member's tags before Run: they are part of the first word about it.
+func (p *Pool) Declare(tags map[string]string) error { return p.self.describe(tags) }
 
 // Stopped tells whether Run has returned.
 func (p *Pool) Stopped() bool {

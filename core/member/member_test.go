@@ -289,6 +289,45 @@ func TestMembersOfTheLastRunAreJoinedAgain(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotToldIsSaidAgain: a word that the queue lost is said again within the limit, and not beyond it.
+func TestWhatWasNotToldIsSaidAgain(t *testing.T) {
+	lost := errors.New("timeout waiting for update broadcast")
+	for _, c := range []struct {
+		limit       time.Duration
+		losses, say int
+		told        bool
+	}{{5 * time.Second, 0, 1, true}, {5 * time.Second, 2, 3, true}, {5 * time.Second, 9, 5, false},
+		{300 * time.Millisecond, 9, 1, false}, {0, 0, 1, true}} {
+		said, waited := 0, time.Duration(0)
+		err := tell(c.limit, func(d time.Duration) error {
+			if said++; said <= c.losses {
+				waited += d
+				return lost
+			}
+			return nil
+		})
+		if said != c.say || (err == nil) != c.told || waited > c.limit {
+			t.Errorf("%+v: said %d times, %v, after %v", c, said, err, waited)
+		}
+	}
+}
+
+// TestDeclaredTagsAreInTheFirstWord: who hears of a member for the first time has its tags, also those that were added
+// after it was made.
+func TestDeclaredTagsAreInTheFirstWord(t *testing.T) {
+	p, err := New(Config{Name: "a", Bind: "127.0.0.1:0", Tags: map[string]string{"dc": "dc1"}, Profile: Local})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Declare(map[string]string{"dc": "dc1", "usage": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	_, tags, err := decodeMeta(delegate{p}.NodeMeta(metaMaxBytes))
+	if err != nil || tags["usage"] != "1" || tags["dc"] != "dc1" {
+		t.Errorf("%v %v", tags, err)
+	}
+}
+
 func TestJoinRetryGoesOnUntilSomebodyAnswers(t *testing.T) {
 	t.Parallel()
 	p, _ := runPool(t, Config{Name: "p"})

@@ -12,6 +12,19 @@ import (
 // updateTimeout bounds the wait until a change of this member was told; Run ends after it at the latest.
 const updateTimeout = time.Second
 
+// tell has the pool told of a change, within a limit. memberlist loses a word now and then: two of the same length may
+// take one place in its queue. The next chance would be the exchange of whole states, half a minute later. So what was
+// not sent within updateTimeout is said again.
+func tell(limit time.Duration, update func(time.Duration) error) error {
+	for {
+		step := max(min(limit, updateTimeout), time.Millisecond)
+		err := update(step)
+		if limit -= step; err == nil || limit <= 0 {
+			return err
+		}
+	}
+}
+
 // self is what this member says of itself. Its lock is held for single operations and never together with the
 // member list's.
 type self struct {

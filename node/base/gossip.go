@@ -93,11 +93,15 @@ func (b *Base) features() string {
 	return strings.Join(list, ",")
 }
 
-// DeclareTag adds a tag before Run, which the pool is told with the next one that comes or goes.
+// DeclareTag adds a tag before Run: it is part of the first word about this process. Who founds a plane's group goes by
+// it.
 func (b *Base) DeclareTag(key, value string) {
 	b.tagMu.Lock()
 	defer b.tagMu.Unlock()
 	b.added[key] = value
+	if err := b.Pool.Declare(b.describe()); err != nil {
+		b.Log.Error("cannot announce what this process does", "tag", key, "error", err)
+	}
 }
 
 // AddTag adds a tag to this process's description, or with "" takes one away, and tells the pool.
@@ -200,6 +204,9 @@ func JoinPool(ctx context.Context, pool *member.Pool, plan JoinPlan) error {
 		var err error
 		if quick {
 			err = pool.JoinRetry(ctx, find, min(plan.Interval, time.Second), 10)
+		}
+		for pause := 2 * time.Second; quick && err != nil && ctx.Err() == nil && pause < plan.Interval; pause *= 2 {
+			err = pool.JoinRetry(ctx, find, pause, 2) // one that is late is found soon after it has come
 		}
 		if !quick || err != nil && ctx.Err() == nil {
 			err = pool.JoinRetry(ctx, find, plan.Interval, plan.Most)
