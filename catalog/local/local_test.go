@@ -185,8 +185,8 @@ func TestServersDownStillRegistersAndCatchesUp(t *testing.T) {
 	})
 }
 
-// TestFirstSyncIsTriedAgainSoon: a start waits for the first full sync. One that failed though a leader had been heard of
-// is tried again while no further word of a server comes, soon at first and ever less often.
+// TestFirstSyncIsTriedAgainSoon: a start waits for the first full sync. One that failed though a leader had been heard
+// of is tried again while no further word of a server comes, soon at first and ever less often.
 func TestFirstSyncIsTriedAgainSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -16,8 +16,7 @@ import (
 const (
 	syncInterval  = time.Minute
 	retryInterval = 15 * time.Second
-	// firstRetry is the least pause before the first full sync is tried again. A start waits for it: an attempt that fell
-	// between two leaders is not to hold it up for half a minute.
+	// firstRetry is the least pause before the first full sync is tried again.
 	firstRetry     = 500 * time.Millisecond
 	serverUpSpread = 3 * time.Second
 	// serverUpShare is each host's share of that spread: a few hosts need none,
@@ -136,8 +135,10 @@ func (s *syncer) loop(ctx context.Context) {
 		case <-full.C:
 			next := syncInterval + s.stagger(syncInterval)
 			if err := s.syncFull(ctx); err != nil && ctx.Err() == nil {
-				pause := s.retryAfter(tries)
-				tries++
+				pause := retryInterval
+				if tries++; !s.answered.Load() { // an attempt that fell between two leaders is not to hold up a start
+					pause = min(pause, firstRetry<<min(tries-1, 10))
+				}
 				level := slog.LevelWarn
 				if pause < retryInterval { // servers still look for a leader while the process starts: no news
 					level = slog.LevelDebug
@@ -173,14 +174,6 @@ func (s *syncer) loop(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// retryAfter is the least pause after a full sync that failed: it grows until the catalog has answered once.
-func (s *syncer) retryAfter(tries int) time.Duration {
-	if s.answered.Load() {
-		return retryInterval
-	}
-	return min(retryInterval, firstRetry<<min(tries, 10))
 }
 
 // syncFull compares everything with the catalog and mends what differs.

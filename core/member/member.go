@@ -324,8 +324,8 @@ func (p *Pool) SetTags(ctx context.Context, tags map[string]string) error {
 	return errkind.E(errkind.Unavailable, "gossip: tags", tell(limit, p.list.UpdateNode))
 }
 
-// Declare replaces this member's tags before Run: they are part of the first word about it.
-func (p *Pool) Declare(tags map[string]string) error { return p.self.describe(tags) }
+// Declare replaces the tags of the pool's own member before Run: they are part of the first word about it.
+func Declare(p *Pool, tags map[string]string) error { return p.self.describe(tags) }
 
 // Stopped tells whether Run has returned.
 func (p *Pool) Stopped() bool {

@@ -319,7 +319,7 @@ func TestDeclaredTagsAreInTheFirstWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Declare(map[string]string{"dc": "dc1", "usage": "1"}); err != nil {
+	if err := Declare(p, map[string]string{"dc": "dc1", "usage": "1"}); err != nil {
 		t.Fatal(err)
 	}
 	_, tags, err := decodeMeta(delegate{p}.NodeMeta(metaMaxBytes))

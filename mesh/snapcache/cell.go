@@ -106,7 +106,8 @@ type cell struct {
 // version is a value that was told, in the order of turn.
 type version struct {
 	feed.Value
-	turn uint64
+	turn  uint64
+	ahead bool // it is for one follower, and the others are told of the same later
 }
 
 // first makes the value of a cell that has none. Of several who come at once one makes it.
@@ -145,14 +146,8 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	sc.complain(c, m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.value
-	next := &version{Value: feed.Value{Index: 1, At: changed, Body: m.body, Tail: m.tail, Generation: generation(st)}}
-	for _, in := range m.from {
-		next.Index = max(next.Index, in.index(st))
-		if in.kind == inputTerminating {
-			next.Index = max(next.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
-		}
-	}
+	old, next := c.value, versionOf(sc, st, m)
+	next.At = changed
 	if old != nil {
 		if m.err != nil {
 			next.Body, next.Tail = old.Body, old.Tail // what held goes on to hold
@@ -179,6 +174,37 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	}
 	c.value = next
 	return next
+}
+
+// versionOf is what was made of a State.
+func versionOf(sc *Cache, st *statestore.State, m *made) *version {
+	v := &version{Value: feed.Value{Index: 1, Body: m.body, Tail: m.tail, Generation: generation(st)}}
+	for _, in := range m.from {
+		v.Index = max(v.Index, in.index(st))
+		if in.kind == inputTerminating {
+			v.Index = max(v.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
+		}
+	}
+	return v
+}
+
+// current is the cell's value, or what it is about to be: for one follower who may have heard of the State of now by
+// another subject. The others are told when its turn comes.
+func current(sc *Cache, c *cell, told *version) *version {
+	st := sc.cfg.Catalog.State()
+	sc.mu.Lock()
+	pending := c.place != resting || st.Index() != sc.log.applied
+	sc.mu.Unlock()
+	if !pending || told.Generation != generation(st) {
+		return told
+	}
+	m := sc.make(st, c.subject)
+	if m.err != nil {
+		return told
+	}
+	v := versionOf(sc, st, m)
+	v.turn, v.ahead, v.Index = told.turn, true, max(v.Index, told.Index)
+	return v
 }
 
 // saysTheSame compares values. Whom rules are not for says nothing new to who has them: it is told with the next ones.

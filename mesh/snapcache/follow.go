@@ -21,6 +21,7 @@ type follower struct {
 
 	mu   sync.Mutex // held while set and denied are called
 	next uint64     // the turn that it waits for
+	has  position   // of what it was given before the others were told
 	over bool
 }
 
@@ -56,6 +57,9 @@ func (sc *Cache) Follow(who feed.Identity, subject string, set func(feed.Value),
 		c.followers = append(c.followers, f)
 	}
 	c.mu.Unlock()
+	if s.Kind == mesh.SubjectRules { // they replace others, and must not be older than those
+		v = current(sc, c, v)
+	}
 	f.give(v)
 	return func() { sc.leave(f) }, nil
 }
@@ -148,7 +152,12 @@ func (f *follower) give(v *version) bool {
 	if f.over || v.turn < f.next || v.Generation == 0 {
 		return false
 	}
-	f.next = v.turn + 1
+	if f.next = v.turn + 1; v.Generation == f.has.generation && v.Index <= f.has.index {
+		return false // it has just this
+	}
+	if v.ahead {
+		f.has = position{v.Generation, v.Index}
+	}
 	f.set(v.Value)
 	return true
 }

@@ -54,6 +54,24 @@ func TestToAndFroAtOnce(t *testing.T) {
 	}
 }
 
+// TestRulesAreNotOlderThanWhatIsKnown: who comes for rules while those that follow them wait for their window may have
+// heard of a newer State by another subject, and is given what holds now. The others are told when their time comes.
+func TestRulesAreNotOlderThanWhatIsKnown(t *testing.T) {
+	h := newHarness(t, Config{Window: time.Hour})
+	s := h.follow("rules/web", "")
+	for i, action := range []string{"allow", "deny", "allow"} {
+		h.do(configEntry(t, fmt.Sprintf(
+			`{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"caller-%d","Action":%q}]}`, i, action)))
+		if i == 0 {
+			h.settle() // the first is told at once
+		}
+	}
+	h.follow("rules/web", "").isNow(h.State())
+	if s.count() != 2 {
+		t.Errorf("who followed was told %d times", s.count())
+	}
+}
+
 // The first intention of a service says nothing new to the others: they are sent nothing. Who comes later learns that
 // the rules of the others are not for that service, whatever it has heard of the service itself.
 func TestOwnersAreToldWithTheRules(t *testing.T) {

@@ -99,7 +99,7 @@ func (b *Base) DeclareTag(key, value string) {
 	b.tagMu.Lock()
 	defer b.tagMu.Unlock()
 	b.added[key] = value
-	if err := b.Pool.Declare(b.describe()); err != nil {
+	if err := member.Declare(b.Pool, b.describe()); err != nil {
 		b.Log.Error("cannot announce what this process does", "tag", key, "error", err)
 	}
 }
