@@ -185,7 +185,24 @@ func (p *Plugins) Register(ctx context.Context, kind, name string, f *secrets.Fi
 	if len(list) > maxEntries {
 		return errkind.Errorf(errkind.Invalid, "the catalog has %d plug-ins already: deregister some", maxEntries)
 	}
-	return p.commit(ctx, op, list)
+	if err := p.commit(ctx, op, list); err != nil {
+		return err
+	}
+	p.forgive(kind, name)
+	return nil
+}
+
+// forgive has the mounts of a plug-in start it without a pause: it is another program now.
+func (p *Plugins) forgive(kind, name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range p.mounts {
+		if e := i.entry.Load(); kindOf(e) == kind && e.Type == name {
+			i.mu.Lock()
+			i.failing = failing{}
+			i.mu.Unlock()
+		}
+	}
 }
 
 // Deregister takes a program out of the catalog: mounts of it keep their processes until these end. One that is not

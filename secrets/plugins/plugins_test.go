@@ -188,6 +188,20 @@ func TestNotStarted(t *testing.T) {
 	if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil {
 		t.Error(err)
 	}
+	for range 4 {
+		_, last := r.started()
+		last.Kill()
+		_, err := r.ask(t.Context(), secrets.Read, "a")
+		if err == nil {
+			continue
+		}
+		if err := r.register(t, `{"command":"y","sha256":"`+strings.Repeat("cd", 32)+`"}`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil {
+			t.Error("another program, without a pause:", err)
+		}
+	}
 	r.entry.Type = "other"
 	r.Retire(r.entry.UUID)
 	_, err := r.ask(t.Context(), secrets.Read, "a")

@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -208,7 +209,7 @@ func killed(t *testing.T, s *server) {
 	if err := syscall.Kill(pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	s.within("its end", func() bool { return len(s.programs(kvPlugin)) == 0 || s.programs(kvPlugin)[0] != pids[0] })
+	s.within("its end", func() bool { return !slices.Contains(s.programs(kvPlugin), pids[0]) })
 	readable(t, s)
 	s.must("plugin", "reload", "-plugin=my-kv")
 	readable(t, s)
