@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -88,7 +89,11 @@ func (b *backend) handle(ctx context.Context, r *secrets.Request, who holder) (*
 		return nil, err
 	}
 	var reply message.RequestReply
-	if err := b.call(ctx, message.HandleRequest, args, &reply); err != nil {
+	err = b.call(ctx, message.HandleRequest, args, &reply)
+	if errors.Is(err, errDied) && !r.Op.Writes() { // asking again is no harm
+		err = b.call(ctx, message.HandleRequest, args, &reply)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return answer(b.entry, r, &reply)

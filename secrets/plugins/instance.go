@@ -251,6 +251,13 @@ func (i *instance) call(ctx context.Context, method string, in, out any) error {
 		i.probe(proc)
 		return errkind.Errorf(errkind.Unavailable, "the plug-in did not answer within %s", callWithin)
 	case errkind.Is(err, errkind.Unavailable):
+		seen := time.NewTimer(time.Second) // its end is known a moment after its connection's
+		defer seen.Stop()
+		select {
+		case <-proc.Ended():
+		case <-seen.C:
+		case <-within.Done():
+		}
 		return errDied
 	}
 	return err
