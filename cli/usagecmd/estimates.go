@@ -73,6 +73,9 @@ func estimates(e *command.Env) *cobra.Command {
 
 func (x *estimate) write(w io.Writer, trends *command.Trends) error {
 	f := command.Fields{Width: 14}
+	if x.Tenant != "" {
+		f.Add("Tenant", x.Tenant)
+	}
 	f.Add("Usage", strings.TrimSpace(text(x.Value)+" "+x.Unit))
 	if x.Value != nil {
 		if line := trends.Add("", float(*x.Value)); line != "" {

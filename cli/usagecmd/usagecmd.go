@@ -2,6 +2,7 @@
 package usagecmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -229,7 +230,7 @@ func top(e *command.Env) *cobra.Command {
 	a.flags(e, c)
 	a.text(c, "window", "1h", "5m, 1h, 24h, hour, day or month (default 1h)")
 	a.text(c, "by", "", "a tag of the product, in place of tenants")
-	a.text(c, "tenant", "", "with --by: whose usage")
+	a.text(c, "tenant", "", "with --by: whose usage (default \"default\")")
 	a.text(c, "limit", "10", "how many rows (default 10)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		trends := e.Trends(a.watch)
@@ -255,6 +256,9 @@ func top(e *command.Env) *cobra.Command {
 		}
 		a.values.Set("product", args[0])
 		return show(c.Context(), e, &a, "/v1/usage/top", func(w io.Writer, list []contributor) error {
+			if len(list) == 0 {
+				_, _ = fmt.Fprintln(e.Err, nobody(a.values)) // a note beside the answer
+			}
 			t := command.Table{Head: trends.Head("Who", "Usage")}
 			for _, who := range list {
 				name := who.name(a.values.Get("by"))
@@ -264,6 +268,17 @@ func top(e *command.Env) *cobra.Command {
 		})
 	}
 	return c
+}
+
+// nobody says why a list of contributors may be empty.
+func nobody(asked url.Values) string {
+	if asked.Get("by") == "" {
+		return fmt.Sprintf("Nobody used %s within %s: --window month looks further back.", asked.Get("product"),
+			asked.Get("window"))
+	}
+	return fmt.Sprintf("Tenant %s used no %s within %s: --tenant names another one of `corbel usage tenants`, and "+
+		"--window month looks further back.", cmp.Or(asked.Get("tenant"), "default"), asked.Get("product"),
+		asked.Get("window"))
 }
 
 func explain(e *command.Env) *cobra.Command {
