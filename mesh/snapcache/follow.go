@@ -34,7 +34,8 @@ type tokenUse struct {
 // Follow implements feed.Source. Endpoints and upstreams need service:read on the
 // service, a service's own set-up service:write on it, roots nothing. What of the
 // instances is shown does not depend on node:read: one value is for all who may see the
-// service. Before Ready set is called once there is a value. set and denied must not call stop, nor wait for a lock
+// service. Rules are those of the State of now, others what was told last.
+// Before Ready set is called once there is a value. set and denied must not call stop, nor wait for a lock
 // that is held around it.
 func (sc *Cache) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(),
 	err error) {
