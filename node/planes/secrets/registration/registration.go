@@ -3,7 +3,8 @@
 // check that is critical while the server is sealed or gone. With "kubernetes" its own pod has labels that say so.
 //
 // Invariants: what others see is what the server was at most a second ago, or the check's time has run out; a catalog
-// or a cluster that does not answer holds up nothing; when the server stops it is told to be sealed, or taken out.
+// or a cluster that does not answer holds up nothing; what a failed call has left is unknown, and is told anew;
+// when the server stops it is told to be sealed, or taken out, within leaveTries.
 package registration
 
 import (
