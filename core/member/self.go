@@ -12,9 +12,9 @@ import (
 // updateTimeout bounds the wait until a change of this member was told; Run ends after it at the latest.
 const updateTimeout = time.Second
 
-// tell has the pool told of a change, within a limit. memberlist loses a word now and then: two of the same length may
-// take one place in its queue. The next chance would be the exchange of whole states, half a minute later. So what was
-// not sent within updateTimeout is said again.
+// tell has the pool told of a change, within a limit. On a starved machine a word left memberlist's queue before it was
+// sent as often as due; why is not known. The next chance would be the exchange of whole states, half a minute later.
+// So what was not sent within updateTimeout is said again.
 func tell(limit time.Duration, update func(time.Duration) error) error {
 	for {
 		step := max(min(limit, updateTimeout), time.Millisecond)
