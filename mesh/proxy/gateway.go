@@ -85,8 +85,8 @@ func (p *Proxy) gatewayWants() []string {
 		return p.passageWants()
 	}
 	var list []string
-	for i := range p.service.Linked {
-		list = append(list, p.linkedSubjects(&p.service.Linked[i])...)
+	for _, l := range p.gateway.linked(p.service) {
+		list = append(list, p.linkedSubjects(l)...)
 	}
 	return list
 }

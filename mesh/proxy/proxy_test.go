@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/mesh"
+	"corbel.dev/corbel/mesh/envoy"
 )
 
 const cluster = ".default.dc1.internal." + testDomain
@@ -123,6 +124,49 @@ func TestSharedRulesAreNotForOwners(t *testing.T) {
 		if got, want := all(p), all(other); !slices.Equal(got, want) || p.RulesSubject() != "rules/web" {
 			t.Errorf("got %q of %s, want %q", got, p.RulesSubject(), want)
 		}
+	}
+}
+
+// TestSharedRulesAreNotForLinkedOwners: so does a terminating gateway, for each service that it stands for. There it
+// stays when no intention names the service any more.
+func TestSharedRulesAreNotForLinkedOwners(t *testing.T) {
+	w := newWorld(t, `{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "ops", "Action": "deny"}]}`,
+		`{"Kind": "terminating-gateway", "Name": "web-gateway", "Services": [{"Name": "db"}, {"Name": "files"}]}`)
+	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindTerminatingGateway, ID: "gateway", Name: "web-gateway",
+		Address: "127.0.0.1", Port: 8443})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, other := New(r, "dc1", NewCache()), New(r, "dc1", NewCache())
+	w.feed(p)
+	w.feed(other)
+	rules := func(p *Proxy, service string) string {
+		return p.Set(mesh.TypeExtension).Get(envoy.RulesOf(mesh.NetworkRules, service)).Version
+	}
+	db, files := rules(p, "db"), rules(p, "files")
+	w.put(`{"Kind": "service-intentions", "Name": "db", "Sources": [{"Name": "shop", "Action": "deny"}]}`)
+	w.put(`{"Kind": "service-intentions", "Name": "*", "Sources": [{"Name": "ops", "Action": "allow"}]}`)
+	if d := p.Step(w.change("rules/")); !slices.Equal(d.Follow, []string{"rules/db"}) || len(d.Drop) > 0 {
+		t.Errorf("%+v", d)
+	}
+	if rules(p, "db") != db || rules(p, "files") == files {
+		t.Error("db has rules that were never in force for it, or files has none of its new ones")
+	}
+	if d := p.Step(w.change("service/web-gateway")); len(d.Follow)+len(d.Drop) > 0 {
+		t.Errorf("%+v", d)
+	}
+	w.feed(p)
+	w.refresh(other)
+	if rules(p, "db") != rules(other, "db") || rules(p, "files") != rules(other, "files") || rules(p, "db") == db {
+		t.Error("not the rules of now")
+	}
+	delete(w.entries, entry.Key(entry.ServiceIntentions, "db"))
+	if d := p.Step(w.change("service/web-gateway")); len(d.Follow)+len(d.Drop) > 0 {
+		t.Errorf("%+v", d)
+	}
+	w.refresh(p)
+	if rules(p, "db") == db || len(p.Problems()) > 0 {
+		t.Errorf("%q", p.Problems())
 	}
 }
 

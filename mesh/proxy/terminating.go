@@ -48,18 +48,30 @@ func (p *profile) linkedSubjects(l *mesh.Linked) []string {
 	return list
 }
 
+// linked are the services that a terminating gateway stands for. One has rules of its own also when what is shared
+// says that it is not for it, and stays with them as sidecars do (ownRules): until their value is there, its part is
+// as it was.
+func (g *gate) linked(by *mesh.Service) []*mesh.Linked {
+	shared, _ := g.values[ownRules("")].(*mesh.RulesValue)
+	list := make([]*mesh.Linked, len(by.Linked))
+	for i := range by.Linked {
+		l := &by.Linked[i]
+		if !l.OwnRules && (g.wanted(ownRules(l.Name)) || shared != nil && shared.Owners.Have(l.Name)) {
+			owner := *l
+			owner.OwnRules, l = true, &owner
+		}
+		list[i] = l
+	}
+	return list
+}
+
 // terminating builds what a terminating gateway has.
 func (p *Proxy) terminating() {
 	if p.service.Linked == nil {
 		p.problem(noEntry("terminating-gateway", p.reg.Service(), "stands for no service"))
 	}
 	want := map[string]wanted{}
-	for i := range p.service.Linked {
-		l := &p.service.Linked[i]
-		if _, own := p.gateway.values[ownRules(l.Name)]; own && !l.OwnRules {
-			stays := *l
-			stays.OwnRules, l = true, &stays
-		}
+	for _, l := range p.gateway.linked(p.service) {
 		want[l.Name] = wanted{subjects: p.linkedSubjects(l), build: func(inputs []any) (*part, error) {
 			return p.linkedPart(l, inputs)
 		}}
