@@ -14,7 +14,8 @@ var (
 	hclSample = regexp.MustCompile("(?s)```hcl\n(.*?)```")
 	// notOurs begin what other programs read: policies, the secrets plane's own file, the snapshot agent's; and sections
 	// of planes, which package node judges.
-	notOurs = regexp.MustCompile(`(?m)^(path "|key_prefix "|usage "|storage|seal "|snapshot_agent|(?:jobs|usage) \{|job "|namespace ")`)
+	notOurs = regexp.MustCompile(`(?m)^(path "|key_prefix "|usage "|storage|seal "|plugin_directory|snapshot_agent|` +
+		`(?:jobs|usage) \{|job "|namespace ")`)
 	// hclFile is one that a shell's block writes.
 	hclFile = regexp.MustCompile("(?s)cat > [a-z]+\\.hcl <<END\n(.*?)\nEND\n")
 	elided  = strings.NewReplacer("$(corbel keygen)", gossipKey, "the key of corbel keygen", gossipKey,
