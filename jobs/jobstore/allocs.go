@@ -8,16 +8,19 @@ import (
 )
 
 // report stores what nodes say, and has jobs evaluated whose allocations ended.
-func (b *builder) report(list []Report) {
-	if len(list) == 0 {
+func (b *builder) report(w *AllocWrites) {
+	if len(w.Reports) == 0 {
 		return
 	}
-	reports := make([]apply.Report, 0, len(list))
-	for i := range list {
-		r := &list[i]
+	reports := make([]apply.Report, 0, len(w.Reports))
+	for i := range w.Reports {
+		r := &w.Reports[i]
 		a := b.Allocation(r.Alloc)
-		if a == nil || b.late(a, r) {
+		if a == nil || w.Ordered && b.late(a, r) {
 			continue
+		}
+		if !w.Ordered {
+			r.Order = jobs.Order{} // a server of an older release would not keep it either
 		}
 		b.keepDetail(r)
 		reports = append(reports, apply.Report{Alloc: r.Alloc, Client: r.Client, Health: r.Health})

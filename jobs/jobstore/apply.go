@@ -155,7 +155,7 @@ func (b *builder) carryOut(c *Command) {
 		b.scaled(&c.Scalings[i])
 	}
 	b.writeNodes(&c.Nodes)
-	b.report(c.Allocs.Reports)
+	b.report(&c.Allocs)
 	for i := range c.Allocs.Transitions {
 		b.transition(&c.Allocs.Transitions[i])
 	}

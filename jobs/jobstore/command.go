@@ -130,6 +130,9 @@ type DrainRecord struct {
 type AllocWrites struct {
 	Reports     []Report
 	Transitions []Transition
+	// Ordered has late reports left out and the order kept. It is said once all servers of the group do so: one of an
+	// older release takes all of them, and would have another state.
+	Ordered bool
 }
 
 // Report is what a node says of an allocation. Tasks and Network are kept as they are.
@@ -139,7 +142,7 @@ type Report struct {
 	Health jobs.Health
 	Tasks  string
 	Net    string
-	Order  jobs.Order // what comes after a newer one is left out
+	Order  jobs.Order // see AllocWrites.Ordered
 }
 
 // Transition asks an allocation to move or to be replaced; its job is evaluated.

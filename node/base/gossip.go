@@ -89,6 +89,9 @@ func (b *Base) features() string {
 			list = append(list, name)
 		}
 	}
+	if slices.Contains(list, "jobs") {
+		list = append(list, version.JobsOrder)
+	}
 	slices.Sort(list)
 	return strings.Join(list, ",")
 }

@@ -3,12 +3,17 @@ package raftgroup
 import (
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/base"
 )
 
@@ -63,6 +68,47 @@ func countVotes(servers []group.Server, pool []member.Member, takesPart func(mem
 		meant++
 	}
 	return Votes{whole && living+without == voters, max(living-(voters/2+1), 0), meant+unknown < fewestWithSpare}
+}
+
+// commonFor is how long an answer of Common holds: a change of the group's members takes longer than that.
+const commonFor = time.Second
+
+// Common returns what says whether all servers of the group tell a feature (version.TagFeatures), also those that are
+// away: what a server without it would make something else of is not proposed before. False while this server knows
+// none of them.
+func Common(p *Group, feature string) func() bool {
+	var mu sync.Mutex // guards what follows
+	var asked time.Time
+	var common bool
+	return func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := p.Base.Clock.Now(); asked.IsZero() || now.Sub(asked) >= commonFor {
+			asked, common = now, false
+			if g := p.Raft.Load(); g != nil {
+				if servers, _, err := g.Configuration(); err == nil {
+					common = allTell(servers, p.Base.Pool.Members(member.ActSuggestServer), feature)
+				}
+			}
+		}
+		return common
+	}
+}
+
+// allTell: one whose id two members have counts as the one that lacks the feature.
+func allTell(servers []group.Server, pool []member.Member, feature string) bool {
+	tells := map[string]bool{}
+	for _, m := range pool {
+		former, twice := tells[m.Tags["id"]]
+		has := slices.Contains(strings.Split(m.Tags[version.TagFeatures], ","), feature)
+		tells[m.Tags["id"]] = has && (former || !twice)
+	}
+	for _, s := range servers {
+		if !tells[s.ID] {
+			return false
+		}
+	}
+	return len(servers) > 0
 }
 
 // fewestWithSpare voters have a majority without one of them.

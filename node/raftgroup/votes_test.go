@@ -5,6 +5,7 @@ import (
 
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
 )
 
 func TestCountVotes(t *testing.T) {
@@ -53,6 +54,35 @@ func TestCountVotes(t *testing.T) {
 		got := countVotes(test.servers, test.pool, func(m member.Member) bool { return m.Tags["monitor"] != "" })
 		if got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestAllTell: what all servers of a group have to know is not taken for known while one of them does not say so, be it
+// away, not heard of, or there in two releases.
+func TestAllTell(t *testing.T) {
+	two := []group.Server{{ID: "a", Voter: true}, {ID: "b"}}
+	tells := func(id, value string, status member.Status) member.Member {
+		return member.Member{Name: id + value, Status: status, Tags: map[string]string{"id": id, version.TagFeatures: value}}
+	}
+	a, b := tells("a", "jobs,order", member.Alive), tells("b", "order", member.Failed)
+	for _, test := range []struct {
+		name    string
+		servers []group.Server
+		pool    []member.Member
+		want    bool
+	}{
+		{"both, one of which is away", two, []member.Member{a, b}, true},
+		{"one of an older release", two, []member.Member{a, tells("b", "jobs", member.Alive)}, false},
+		{"the same, away for the upgrade", two, []member.Member{a, tells("b", "jobs", member.Failed)}, false},
+		{"one that gossip does not know", two, []member.Member{a}, false},
+		{"one under two names", two, []member.Member{a, b, tells("b", "jobs", member.Failed)}, false},
+		{"and the other way round", two, []member.Member{a, tells("b", "jobs", member.Failed), b}, false},
+		{"an older one that is not of the group", two, []member.Member{a, b, tells("c", "jobs", member.Alive)}, true},
+		{"no group", nil, []member.Member{a, b}, false},
+	} {
+		if got := allTell(test.servers, test.pool, "order"); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
 		}
 	}
 }

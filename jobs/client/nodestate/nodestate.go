@@ -63,7 +63,7 @@ func (s *Store) Secret() (id jobs.ID, err error) {
 }
 
 // Life is the number of this start of the agent, above those of the former ones. The clock stands in for a file that is
-// lost or that another machine's copy of the folder has. An error says that it is not stored.
+// lost, and is above the number in an older copy of the folder. An error says that it is not stored.
 func (s *Store) Life(now time.Time) (uint64, error) {
 	life := uint64(max(now.Unix(), 1))
 	if s == nil {

@@ -1,7 +1,9 @@
 package jobsplane
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,6 +50,7 @@ func openTwo(ctx context.Context, run *sync.WaitGroup) *twoServers {
 			return g
 		}
 		return &nodes{group: &groupState{store: s.store}, clock: clock.Real{}, texts: jobtell.NewTexts(),
+			orders:  func() bool { return true },
 			updates: gathers(jobstore.AllocationUpdated), services: gathers("ServiceRegistration")}
 	}
 	s.second = follower(commit)
@@ -178,8 +181,8 @@ func TestHeldUpdatesAreLate(t *testing.T) {
 	})
 }
 
-// TestNodeSaysAgain: whatever made the servers know something else than the node has, it is as the node has it within
-// two minutes, without a word of anybody; where nothing differs nothing is committed.
+// TestNodeSaysAgain: what the servers took for unknown while it runs is running again within two minutes, without a
+// word of anybody; where nothing differs nothing is committed.
 func TestNodeSaysAgain(t *testing.T) {
 	inTwo(t, func(t *testing.T, s *twoServers, ids ...jobs.ID) {
 		close(s.leads)
@@ -230,7 +233,7 @@ func inTwo(t *testing.T, test func(t *testing.T, s *twoServers, ids ...jobs.ID))
 }
 
 // TestServicesSaidAgain: a whole message of a node's native services takes away what it does not have, such as one that
-// was stored after its deletion, and brings what is missing; where nothing differs nothing is committed.
+// was stored after its deletion, and brings what is missing; where nothing differs no service changes.
 func TestServicesSaidAgain(t *testing.T) {
 	inTwo(t, func(t *testing.T, s *twoServers, ids ...jobs.ID) {
 		close(s.leads)
@@ -254,15 +257,62 @@ func TestServicesSaidAgain(t *testing.T) {
 		if got := tell(true, service("a"), service("b")); got != "a b " {
 			t.Fatalf("registered are %q", got)
 		}
-		before := s.store.View().State.Index()
-		if got := tell(true, service("a"), service("b")); got != "a b " || s.store.View().State.Index() != before {
-			t.Errorf("said again: %q, and %d commands", got, s.store.View().State.Index()-before)
+		before := s.store.View().Index(jobstore.Services)
+		if got := tell(true, service("a"), service("b")); got != "a b " || s.store.View().Index(jobstore.Services) != before {
+			t.Errorf("said again: %q, and services changed at %d and %d", got, before,
+				s.store.View().Index(jobstore.Services))
 		}
 		if got := tell(false, service("late")); got != "a b late " {
 			t.Fatalf("registered are %q", got)
 		}
 		if got := tell(true, service("b"), service("c")); got != "b c " {
 			t.Errorf("after a whole message: %q", got)
+		}
+	})
+}
+
+// TestServicesAreComparedWithTheNewest: a whole message to a server that does not have yet what the leader has, such as
+// a snapshot of an operator, brings what is missing there and takes away what is over.
+func TestServicesAreComparedWithTheNewest(t *testing.T) {
+	inTwo(t, func(t *testing.T, s *twoServers, ids ...jobs.ID) {
+		close(s.leads)
+		pass(time.Minute)
+		whole := noderpc.Bytes(&noderpc.Services{Key: noderpc.Key{Node: jobs.ID{9}, Secret: s.secret}, All: true,
+			Upsert: []noderpc.Registration{{ID: "a", Name: "api", Namespace: "default", Job: "j", Alloc: ids[0]}}})
+		if _, err := s.second.serve(t.Context(), whole); err != nil {
+			t.Fatal(err)
+		}
+		behind := *s.second
+		behind.group = &groupState{store: jobstore.New(jobstore.Config{})}
+		catchUp := func() {
+			t.Helper()
+			var text bytes.Buffer
+			_, err := s.store.View().WriteTo(&text)
+			if err = errors.Join(err, behind.group.store.Restore(&text)); err != nil {
+				t.Error(err)
+			}
+		}
+		catchUp()
+		commit := s.second.services.commit
+		s.second.services.commit = func(ctx context.Context, c *jobstore.Command) (*jobstore.Result, error) {
+			defer catchUp() // who commits waits until its own state has it
+			return commit(ctx, c)
+		}
+		old := jobstore.Document{Table: jobstore.Services, Namespace: "default"}
+		old.Name, old.Body = "old", `{"ID":"old","NodeID":"`+jobs.ID{9}.String()+`"}`
+		gone := old
+		gone.Name = "a"
+		s.do(t, &jobstore.Command{Names: jobstore.NameWrites{Docs: []jobstore.DocWrite{{Document: old},
+			{Document: gone, Delete: true}}}})
+		if _, err := behind.serve(t.Context(), whole); err != nil {
+			t.Fatal(err)
+		}
+		there := ""
+		for d := range s.store.View().Documents(jobstore.Services, "") {
+			there += d.Name + " "
+		}
+		if there != "a " {
+			t.Errorf("registered are %q", there)
 		}
 	})
 }

@@ -15,7 +15,9 @@ import (
 	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // nodes answers what nodes call (package noderpc), on every server: what is to be stored goes to the leader as a
@@ -28,6 +30,8 @@ type nodes struct {
 	updates   *gatherer
 	services  *gatherer
 	texts     *jobtell.Texts
+	// orders says whether all servers of the group keep the order of updates.
+	orders func() bool
 }
 
 // nodeBody is the part of a registration that servers keep for those who ask, as a NodeDetail's Body.
@@ -40,7 +44,7 @@ type nodeBody struct {
 func newNodes(d *plane.Doors, g *groupState, s *jobsched.Sched, head func(string) jobstore.Head) *nodes {
 	n := &nodes{group: g, sched: s, clock: d.Clock, texts: jobtell.NewTexts(),
 		registers: newGatherer(g, head, jobstore.NodeRegistration), updates: newGatherer(g, head, jobstore.AllocationUpdated),
-		services: newGatherer(g, head, "ServiceRegistration")}
+		services: newGatherer(g, head, "ServiceRegistration"), orders: raftgroup.Common(g.raft, version.JobsOrder)}
 	roles := wire.Members
 	d.Handle(roles, noderpc.MethodRegister, n.register)
 	d.Handle(roles, noderpc.MethodHeartbeat, n.heartbeat)
@@ -135,8 +139,9 @@ func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
 	if len(list) == 0 {
 		return noderpc.Bytes(&noderpc.Updated{Index: v.State.Index()}), nil
 	}
+	ordered := n.orders()
 	out, err := n.updates.add(ctx, len(list), func(c *jobstore.Command) {
-		c.Allocs.Reports = append(c.Allocs.Reports, list...)
+		c.Allocs.Reports, c.Allocs.Ordered = append(c.Allocs.Reports, list...), ordered
 	})
 	if err != nil {
 		return nil, err
@@ -160,6 +165,14 @@ func (n *nodes) serve(ctx context.Context, req []byte) ([]byte, error) {
 	m, err := noderpc.Read[noderpc.Services](req)
 	if err != nil {
 		return nil, err
+	}
+	if _, err = n.known(m.Key); err != nil {
+		return nil, err
+	}
+	if m.All { // compared below: with a state as new as this message, not with one that a snapshot replaces
+		if _, err = n.services.add(ctx, 0, func(*jobstore.Command) {}); err != nil {
+			return nil, err
+		}
 	}
 	v, err := n.known(m.Key)
 	if err != nil {
