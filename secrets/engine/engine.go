@@ -60,8 +60,8 @@ func (Alone) Error() string { return "the request must be alone" }
 // Waker is an Engine that may have to be started before it can say what of it is special, as a program of its own.
 type Waker interface {
 	Engine
-	// Wake starts it. While it fails nothing of the engine is open, and Handle says why.
-	Wake(ctx context.Context) error
+	// Wake starts it, and says what is special. While it fails nothing of the engine is open, and nobody is answered.
+	Wake(ctx context.Context) (Special, error)
 }
 
 // Special are paths below a mount that the keeper treats in their own way: '+' stands

@@ -15,15 +15,18 @@ func Matches(patterns []string, path string) bool {
 	return false
 }
 
-// bySegments compares a pattern with '+' in it.
+// bySegments compares a pattern with '+' in it. A last segment that ends in '*' is how the rest begins.
 func bySegments(p, path string) bool {
 	if !strings.Contains(p, "+") {
 		return false
 	}
 	for {
+		if prefix, is := strings.CutSuffix(p, "*"); is && !strings.Contains(prefix, "/") {
+			return strings.HasPrefix(path, prefix)
+		}
 		want, p2, more := strings.Cut(p, "/")
 		got, path2, more2 := strings.Cut(path, "/")
-		if more != more2 || got == "" || (want != "+" && want != got) {
+		if more != more2 || want != got && (want != "+" || got == "") {
 			return false
 		}
 		if !more {

@@ -39,15 +39,18 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	}
 	ctx = telemetry.WithAccount(ctx, &t.Account)
 	defer k.serial.Take(t.Name())()
-	if err := awake(ctx, t); err != nil {
-		return nil, k.audited(ctx, t, err)
+	special, asleep := awake(ctx, t)
+	if asleep != nil && t.Token == "" {
+		return nil, k.audited(ctx, t, errAsleep)
 	}
-	special := t.Engine.Special()
 	if !engine.Matches(special.Open, r.Rest) && (r.Token != "" || !engine.Matches(special.Visible, r.Rest)) {
 		err = k.authorise(ctx, t, special)
 		judged := time.Since(begin)
 		t.Account.Spent[telemetry.StageToken] = judged
 		k.meters.checkToken.Observe(judged)
+	}
+	if err == nil {
+		err = asleep // which of its paths need sudo is not known either
 	}
 	var reply *task.Reply
 	if err = k.audited(ctx, t, err); err == nil {
@@ -85,13 +88,13 @@ func (k *Keeper) newTask(st *tables.Tables, r *secrets.Request) *task.Task {
 // errAsleep refuses who shows no token at a mount whose plug-in does not run; why is not for everybody.
 var errAsleep = errkind.New(errkind.Unavailable, "the plug-in of this mount does not run at the moment: try again")
 
-// awake starts the plug-in of a mount that has one. One that cannot be started is open to nobody.
-func awake(ctx context.Context, t *task.Task) error {
-	waker, ok := t.Engine.(engine.Waker)
-	if ok && waker.Wake(ctx) != nil && t.Token == "" {
-		return errAsleep
+// awake says which paths are special, and starts the plug-in of a mount that has one first: while it cannot be started
+// nothing is open, and nobody is answered.
+func awake(ctx context.Context, t *task.Task) (engine.Special, error) {
+	if waker, ok := t.Engine.(engine.Waker); ok {
+		return waker.Wake(ctx)
 	}
-	return nil
+	return t.Engine.Special(), nil
 }
 
 // locked refuses what is asked in a locked namespace, but to unlock it.

@@ -37,7 +37,7 @@ func (m *Mounts) awake(c *system.Call, e *mount.Entry, made engine.Engine) error
 	if err := c.Tables.CheckMount(c.Tables.Mounts, e.Path); err != nil {
 		return err
 	}
-	err := waker.Wake(c)
+	_, err := waker.Wake(c)
 	if err != nil {
 		m.Plugins.Retire(e.UUID)
 	}

@@ -38,13 +38,17 @@ func (p *Plugins) Engine(e *mount.Entry, salt []byte) engine.Engine {
 	return &backend{p: p, entry: e, book: token.Book{Salt: salt}}
 }
 
-// Wake implements engine.Waker.
-func (b *backend) Wake(ctx context.Context) error {
+// Wake implements engine.Waker. What is special comes of the very instance that was started: a reload meanwhile makes
+// another, which has said nothing yet.
+func (b *backend) Wake(ctx context.Context) (engine.Special, error) {
 	i, err := b.p.of(b.entry)
-	if err == nil {
-		_, err = i.ensure(ctx)
+	if err != nil {
+		return engine.Special{}, err
 	}
-	return err
+	if _, err = i.ensure(ctx); err != nil {
+		return engine.Special{}, err
+	}
+	return i.special(), nil
 }
 
 // Special implements engine.Engine: as the process said when it started.
@@ -53,9 +57,7 @@ func (b *backend) Special() engine.Special {
 	if err != nil {
 		return engine.Special{}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.paths
+	return i.special()
 }
 
 // Serial implements engine.Engine: plug-ins see to it themselves.
@@ -96,7 +98,7 @@ func (b *backend) handle(ctx context.Context, r *secrets.Request, who holder) (*
 	if err != nil {
 		return nil, err
 	}
-	return answer(b.entry, r, &reply)
+	return answer(b.entry, r, !who.known, &reply)
 }
 
 // Exists implements engine.Engine.

@@ -103,6 +103,13 @@ func (i *instance) current() Process {
 	return nil
 }
 
+// special is what the process said when it was started last.
+func (i *instance) special() engine.Special {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.paths
+}
+
 // bury ends a process, and gives its place to another.
 func (p *Plugins) bury(proc Process) {
 	proc.Kill()

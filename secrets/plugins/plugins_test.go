@@ -367,7 +367,7 @@ func TestRegistrations(t *testing.T) {
 	if err := off.Register(t.Context(), Secret, "mine", &f); !errors.Is(err, ErrOff) {
 		t.Error(err)
 	}
-	if err := off.Engine(r.entry, nil).(engine.Waker).Wake(t.Context()); err == nil ||
+	if _, err := off.Engine(r.entry, nil).(engine.Waker).Wake(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "plugin_directory") {
 		t.Error(err)
 	}
@@ -399,19 +399,19 @@ func TestAnswers(t *testing.T) {
 		"no JSON":               {read, data(`[1`), errkind.Internal, "no JSON"},
 		"a number of no status": {read, data(`{"http_status_code":7}`), errkind.Internal, "status"},
 	} {
-		_, err := answer(e, c.r, c.reply)
+		_, err := answer(e, c.r, true, c.reply)
 		if err == nil || errkind.Of(err) != c.kind || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if resp, err := answer(e, write, &message.RequestReply{}); err != nil || resp.Data != nil {
+	if resp, err := answer(e, write, true, &message.RequestReply{}); err != nil || resp.Data != nil {
 		t.Error("a write without an answer:", err)
 	}
-	resp, err := answer(e, write, failed(message.ErrUnknown, 0))
+	resp, err := answer(e, write, true, failed(message.ErrUnknown, 0))
 	if err != nil || resp.Raw == nil || resp.Raw.Status != 500 || string(resp.Raw.Body) != `{"errors":["why"]}` {
 		t.Error("an error of no kind:", err, resp)
 	}
-	resp, err = answer(e, read, data(`{"http_status_code":404,"http_content_type":"text/plain",
+	resp, err = answer(e, read, true, data(`{"http_status_code":404,"http_content_type":"text/plain",
 		"http_raw_body":"aGVsbG8="}`))
 	if err != nil || resp.Raw.Status != 404 || string(resp.Raw.Body) != "hello" {
 		t.Error("a raw body:", err, resp)
@@ -421,7 +421,12 @@ func TestAnswers(t *testing.T) {
 		Internal: `{"role":"r"}`,
 		Alias:    &message.Alias{Name: "jane"}, Lease: &message.LeaseOptions{TTL: int64(time.Hour), Renewable: true},
 		GroupAliases: []*message.Alias{{Name: "g"}}}
-	resp, err = answer(e, write, reply)
+	for _, at := range []*mount.Entry{e, {Path: "x/", Type: "mine"}} {
+		if _, err := answer(at, write, !at.Auth(), reply); !errkind.Is(err, errkind.Internal) {
+			t.Errorf("a login at %s where nobody logs in: %v", at.Path, err)
+		}
+	}
+	resp, err = answer(e, write, true, reply)
 	if err != nil || resp.Auth.DisplayName != "x-jane" || resp.Auth.Type != "batch" || resp.Auth.TTL != time.Hour ||
 		fmt.Sprint(resp.Auth.Groups) != "[g]" {
 		t.Fatal(err, resp)
@@ -433,12 +438,56 @@ func TestAnswers(t *testing.T) {
 	reply = data(`{"user":"u"}`)
 	reply.Response.Secret = &message.Secret{Internal: `{"secret_type":"s"}`,
 		Lease: &message.LeaseOptions{TTL: int64(time.Minute)}}
-	resp, err = answer(e, &secrets.Request{Rest: "creds/a"}, reply)
+	resp, err = answer(e, &secrets.Request{Rest: "creds/a"}, true, reply)
 	if err != nil || resp.Lease.TTL != time.Minute || !json.Valid(resp.Lease.Internal) {
 		t.Fatal(err, resp)
 	}
 	args, err = ofLease(e, opRevoke, engine.Lease{ID: "id", Internal: resp.Lease.Internal}, time.Now())
 	if err != nil || args.Request.Secret.Internal != `{"secret_type":"s"}` || args.Request.Path != "creds/a" {
 		t.Error(err, args)
+	}
+}
+
+// An answer that says itself what it is for HTTP says so much as the mount lets through, and ends where it says.
+func TestRawAnswers(t *testing.T) {
+	e := &mount.Entry{Path: "x/", Config: mount.Config{ResponseHeaders: []string{"x-one", "Content-Length",
+		"Transfer-Encoding", "X-Bad Name", "Location"}}}
+	header := func(values ...string) *message.Header { return &message.Header{Values: values} }
+	reply := &message.RequestReply{Response: &message.Response{
+		Data: `{"http_status_code":200,"http_raw_body":"x","http_content_type":"text/plain"}`,
+		Headers: map[string]*message.Header{"X-One": header("1", "a\r\nX-Evil: 1"), "X-Two": header("2"),
+			"Content-Length": header("0"), "transfer-encoding": header("chunked"), "X-Bad Name": header("1")}}}
+	read := &secrets.Request{Op: secrets.Read}
+	resp, err := answer(e, read, false, reply)
+	if err != nil || fmt.Sprint(resp.Raw.Headers) != "[X-One 1]" {
+		t.Error(err, resp)
+	}
+	for _, status := range []string{"204", "304"} {
+		reply.Response.Data = `{"http_status_code":` + status + `,"http_raw_body":"HTTP/1.1 200 OK"}`
+		if resp, err := answer(e, read, false, reply); err != nil || len(resp.Raw.Body) > 0 {
+			t.Error(status, err, resp)
+		}
+	}
+	for _, wrong := range []string{`"http_status_code":101`, `"http_status_code":600`,
+		`"http_status_code":200,"http_content_type":"text/plain\r\nX-Evil: 1"`} {
+		reply.Response.Data = "{" + wrong + "}"
+		if _, err := answer(e, read, false, reply); !errkind.Is(err, errkind.Internal) {
+			t.Error(wrong, err)
+		}
+	}
+}
+
+// What of the paths is special is told by the process that was started, not by the one that a reload makes meanwhile.
+func TestSpecialOfTheStarted(t *testing.T) {
+	r := newRig(t)
+	b := r.Engine(r.entry, nil)
+	s, err := b.(engine.Waker).Wake(t.Context())
+	r.Retire(r.entry.UUID)
+	if err != nil || len(s.Open) != 1 || len(s.Protected) != 1 {
+		t.Error(err, s)
+	}
+	r.fail(errors.New("no"))
+	if _, err := b.(engine.Waker).Wake(t.Context()); err == nil {
+		t.Error("no error")
 	}
 }

@@ -6,8 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
@@ -22,10 +25,12 @@ var (
 	errNothing     = errkind.New(errkind.NotFound, "")
 	errPath        = errkind.New(errkind.NotFound, "unsupported path")
 	errOperation   = errkind.New(errkind.Conflict, "unsupported operation")
+	errNoLogin     = errkind.New(errkind.Internal, "the plug-in answers with a login where nobody logs in: only auth "+
+		"methods log in, at paths that need no token")
 )
 
-// answer is a plug-in's answer in the words of the plane.
-func answer(e *mount.Entry, r *secrets.Request, reply *message.RequestReply) (*secrets.Response, error) {
+// answer is a plug-in's answer in the words of the plane. open: the request's path needs no token.
+func answer(e *mount.Entry, r *secrets.Request, open bool, reply *message.RequestReply) (*secrets.Response, error) {
 	data, err := object(reply.Response)
 	if err != nil {
 		return nil, err
@@ -43,8 +48,11 @@ func answer(e *mount.Entry, r *secrets.Request, reply *message.RequestReply) (*s
 	case resp == nil, r.Op == secrets.List && resp.Auth == nil && isEmptyList(data):
 		return nil, errNothing
 	}
+	if resp.Auth != nil && !(open && e.Auth()) {
+		return nil, errNoLogin
+	}
 	if status, ok := data["http_status_code"]; ok {
-		return rawAnswer(status, data, resp.Headers)
+		return rawAnswer(e, status, data, resp.Headers)
 	}
 	out := &secrets.Response{Warnings: resp.Warnings}
 	if data != nil {
@@ -126,7 +134,7 @@ func refused(e *message.Error, text string) (*secrets.Response, error) {
 }
 
 // rawAnswer is an answer that says itself what it is for HTTP.
-func rawAnswer(status json.RawMessage, data map[string]json.RawMessage,
+func rawAnswer(e *mount.Entry, status json.RawMessage, data map[string]json.RawMessage,
 	headers map[string]*message.Header) (*secrets.Response, error) {
 	raw := &secrets.Raw{ContentType: "application/json"}
 	if err := json.Unmarshal(status, &raw.Status); err != nil || raw.Status < 200 || raw.Status > 599 {
@@ -134,6 +142,9 @@ func rawAnswer(status json.RawMessage, data map[string]json.RawMessage,
 	}
 	var kind, body string
 	if json.Unmarshal(data["http_content_type"], &kind) == nil && kind != "" {
+		if !httpguts.ValidHeaderFieldValue(kind) {
+			return nil, errkind.New(errkind.Internal, "the content type of the plug-in's answer is none of HTTP")
+		}
 		raw.ContentType = kind
 	}
 	if data["http_raw_body"] != nil {
@@ -146,12 +157,32 @@ func rawAnswer(status json.RawMessage, data map[string]json.RawMessage,
 	if plain, err := base64.StdEncoding.DecodeString(body); err == nil && raw.ContentType != "application/json" {
 		raw.Body = plain
 	}
+	if raw.Status == http.StatusNoContent || raw.Status == http.StatusNotModified {
+		raw.Body = nil // it would be read as the beginning of the next answer
+	}
+	raw.Headers = passedOn(e, headers)
+	return &secrets.Response{Raw: raw}, nil
+}
+
+// framing are headers that say how an answer is to be read, or what becomes of its connection: the server's alone.
+var framing = []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+
+// passedOn are the headers of an answer that the mount lets through (allowed_response_headers), if they are of HTTP.
+func passedOn(e *mount.Entry, headers map[string]*message.Header) (out []string) {
 	for name, header := range headers {
+		name = http.CanonicalHeaderKey(name)
+		if !slices.ContainsFunc(e.Config.ResponseHeaders, func(s string) bool { return strings.EqualFold(s, name) }) ||
+			!httpguts.ValidHeaderFieldName(name) || slices.Contains(framing, name) || strings.HasPrefix(name, "Content-") ||
+			header == nil {
+			continue
+		}
 		for _, value := range header.Values {
-			raw.Headers = append(raw.Headers, name, value)
+			if httpguts.ValidHeaderFieldValue(value) {
+				out = append(out, name, value)
+			}
 		}
 	}
-	return &secrets.Response{Raw: raw}, nil
+	return out
 }
 
 // tokenTypes are the types of tokens by their numbers.

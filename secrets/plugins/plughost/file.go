@@ -36,14 +36,14 @@ func (h *Host) open(e *plugins.Entry) (*os.File, error) {
 		return nil, refuse("command: %s leads out of plugin_directory", e.Command)
 	}
 	for at := real; ; at = filepath.Dir(at) { // the file, and each folder up to the root of plug-ins
-		if err := judged(at); err != nil {
+		if err := judged(at, at == real, e); err != nil {
 			return nil, err
 		}
 		if at == root {
 			break
 		}
 	}
-	f, err := os.Open(real)
+	f, err := openFile(real)
 	if err != nil {
 		return nil, refuse("command: %s: %w", e.Command, plain(err))
 	}
@@ -63,14 +63,19 @@ func plain(err error) error {
 	return err
 }
 
-// judged refuses what others may change.
-func judged(path string) error {
+// judged refuses what others may change, and a program that is no file: to open a pipe may take for ever.
+func judged(path string, program bool, e *plugins.Entry) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return refuse("%s: %w", path, plain(err))
 	}
+	if program && !info.Mode().IsRegular() {
+		return errNoFile(e)
+	}
 	return judgedInfo(path, info)
 }
+
+func errNoFile(e *plugins.Entry) error { return refuse("command: %s is no regular file", e.Command) }
 
 // sound judges the open file itself.
 func sound(f *os.File, e *plugins.Entry) error {
@@ -79,7 +84,7 @@ func sound(f *os.File, e *plugins.Entry) error {
 		return refuse("command: %s: %w", e.Command, plain(err))
 	}
 	if !info.Mode().IsRegular() {
-		return refuse("command: %s is no regular file", e.Command)
+		return errNoFile(e)
 	}
 	if err := judgedInfo(f.Name(), info); err != nil {
 		return err

@@ -8,6 +8,12 @@ import (
 	"syscall"
 )
 
+// openFile opens what was a regular file a moment ago. If it is something else by now, that is neither waited for nor
+// followed.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+}
+
 // judgedInfo refuses a file or folder that others than this process's user and root may change.
 func judgedInfo(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o022 != 0 {

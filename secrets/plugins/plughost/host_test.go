@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -244,7 +245,10 @@ func TestRefused(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(r.dir, "folder"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for command, want := range map[string]string{"wide": "can be changed by its group or by everybody",
+	if err := syscall.Mkfifo(filepath.Join(r.dir, "pipe"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for command, want := range map[string]string{"pipe": "no regular file", "wide": "can be changed by its group or by everybody",
 		"plain": "not executable", "link": "leads out of plugin_directory", "folder": "no regular file",
 		"nothing": "no such file", "fake": "has the SHA-256"} {
 		if err := r.Check(&plugins.Entry{Command: command, SHA256: strings.Repeat("0", 64)}); err == nil ||
