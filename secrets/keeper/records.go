@@ -78,7 +78,7 @@ func (k *Keeper) CORS() tables.CORS {
 func (k *Keeper) forget() {
 	k.records.Forget()
 	k.rights.Forget()
-	k.owners.plugins.End()
+	k.owners.plugins.Forget()
 	k.tokens.Forget()
 	k.owners.factors.Forget()
 	k.owners.identities.Providers.Forget()

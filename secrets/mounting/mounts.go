@@ -224,10 +224,11 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := m.awake(c, e, made); err != nil {
+	settled, err := m.awake(c, e, made)
+	if err != nil {
 		return nil, err
 	}
-	return nil, m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	return nil, settled(m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		if err := st.CheckMount(st.Mounts, path); err != nil {
 			return nil, nil, err
 		}
@@ -235,7 +236,7 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 		st.Mounts = st.Mounts.With(e)
 		st.Engines = with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
-	})
+	}))
 }
 
 func with(engines map[string]engine.Engine, accessor string, made engine.Engine) map[string]engine.Engine {
@@ -347,14 +348,17 @@ func (m *Mounts) unmount(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Plugins.Retire(e.UUID)
+	if e.External != nil {
+		m.Plugins.Retire(e.UUID)
+		m.Plugins.Settle()
+	}
 	return nil, m.clear(c, e.Prefix()) // nobody reaches what is left from here on
 }
 
 // clearedAtOnce is how many records one commit of clear takes away.
 const clearedAtOnce = 1000
 
-func (m *Mounts) clear(c *system.Call, prefix string) error {
+func (m *Mounts) clear(c context.Context, prefix string) error {
 	for {
 		records, err := m.records.Under.Scan(c, prefix, storage.After(prefix), clearedAtOnce)
 		if err != nil || len(records) == 0 {

@@ -1,9 +1,12 @@
 package mounting
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/engine"
@@ -28,20 +31,35 @@ func inner(c *system.Call, name string) string {
 func pluginNamed(c *system.Call) string   { return inner(c, "plugin_name") }
 func pluginVersion(c *system.Call) string { return inner(c, "plugin_version") }
 
-// awake starts the plug-in of a mount that is about to be: one that cannot be started is not mounted.
-func (m *Mounts) awake(c *system.Call, e *mount.Entry, made engine.Engine) error {
+// clearWithin bounds how long it takes to clear away what a mount stored that did not come to be.
+const clearWithin = 10 * time.Second
+
+// awake starts the plug-in of a mount that is about to be: one that cannot be started is not mounted. settled is to be
+// called with what came of the mount: of one that is none nothing is left.
+func (m *Mounts) awake(c *system.Call, e *mount.Entry, made engine.Engine) (settled func(error) error, err error) {
 	waker, ok := made.(engine.Waker)
 	if !ok {
-		return nil
+		return func(err error) error { return err }, nil
 	}
 	if err := c.Tables.CheckMount(c.Tables.Mounts, e.Path); err != nil {
-		return err
+		return nil, err
 	}
-	_, err := waker.Wake(c)
-	if err != nil {
+	over := m.Plugins.Coming(e)
+	settled = func(err error) error {
+		over()
+		if err == nil {
+			return nil
+		}
 		m.Plugins.Retire(e.UUID)
+		m.Plugins.Settle()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c), clearWithin)
+		defer cancel()
+		return errors.Join(err, m.clear(ctx, e.Prefix()))
 	}
-	return err
+	if _, err := waker.Wake(c); err != nil {
+		return nil, settled(err)
+	}
+	return settled, nil
 }
 
 // reloadPlugin makes engines anew from what is stored: those of a type, or of mounts. Requests under way end with the

@@ -45,10 +45,7 @@ func (b *backend) Wake(ctx context.Context) (engine.Special, error) {
 	if err != nil {
 		return engine.Special{}, err
 	}
-	if _, err = i.ensure(ctx); err != nil {
-		return engine.Special{}, err
-	}
-	return i.special(), nil
+	return i.wake(ctx)
 }
 
 // Special implements engine.Engine: as the process said when it started.

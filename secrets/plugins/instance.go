@@ -73,6 +73,8 @@ func (f *failing) failed(now time.Time, err error) {
 
 var (
 	errEnds = errkind.New(errkind.Unavailable, "the plug-in's process is being ended: try again")
+	errLost = errkind.New(errkind.Unavailable,
+		"the call of the plug-in was broken off: whether it did what was asked is not known; try again")
 	errDied = errkind.New(errkind.Unavailable,
 		"the plug-in's process died: whether it did what was asked is not known; the next request starts it again")
 )
@@ -99,7 +101,7 @@ func (i *instance) current() Process {
 	i.p.died.Add(1)
 	e := i.entry.Load()
 	i.p.Log.Warn("secrets: a plug-in died", "plugin", e.Type, "mount", e.Path)
-	i.p.group.start(func() { i.p.bury(proc) })
+	i.p.group.start(proc.Kill)
 	return nil
 }
 
@@ -108,12 +110,6 @@ func (i *instance) special() engine.Special {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.paths
-}
-
-// bury ends a process, and gives its place to another.
-func (p *Plugins) bury(proc Process) {
-	proc.Kill()
-	<-p.slots
 }
 
 // ensure gives the process, and starts it where there is none.
@@ -148,7 +144,7 @@ func (i *instance) ensure(ctx context.Context) (Process, error) {
 	defer i.mu.Unlock()
 	if err == nil && i.stopped {
 		err = errEnds
-		i.p.group.start(func() { i.p.bury(proc) })
+		i.p.group.start(proc.Kill)
 	}
 	if err != nil {
 		i.failing.failed(i.p.Now(), err)
@@ -166,21 +162,21 @@ func (i *instance) start(e *mount.Entry) (proc Process, paths engine.Special, er
 	if entry == nil {
 		return nil, paths, errNoPlugin(e)
 	}
-	select {
-	case i.p.slots <- struct{}{}:
-	default:
-		return nil, paths, errkind.Errorf(errkind.Overloaded, "%d plug-ins run already: there may be no more", maxProcesses)
+	free, err := i.p.slots.take(e.Space)
+	if err != nil {
+		return nil, paths, err
 	}
 	ctx, cancel := context.WithTimeout(i.ctx, startWithin)
 	defer cancel()
 	proc, err = i.p.Runner.Start(ctx, Launch{Entry: entry, Mount: e.Path, UUID: e.UUID, Version: i.p.Version,
 		Serve: i.serve})
 	if err != nil {
-		<-i.p.slots
+		free()
 		return nil, paths, i.notStarted(e, err)
 	}
+	proc = &placed{proc, free}
 	if paths, err = i.ready(ctx, proc, entry, e); err != nil {
-		i.p.bury(proc)
+		proc.Kill()
 		return nil, paths, i.notStarted(e, err)
 	}
 	i.p.Log.Info("secrets: a plug-in was started", "plugin", e.Type, "version", entry.Version, "mount", e.Path)
@@ -230,14 +226,38 @@ func (i *instance) ready(ctx context.Context, proc Process, entry *Entry, e *mou
 	return s, nil
 }
 
-// call asks the process for something, which is started where it does not run.
-func (i *instance) call(ctx context.Context, method string, in, out any) error {
+// place takes one of those who ask the process, or wait for its start.
+func (i *instance) place() (leave func(), err error) {
 	select {
 	case i.places <- struct{}{}:
+		return func() { <-i.places }, nil
 	default:
-		return errkind.Errorf(errkind.Overloaded, "%d requests wait for the plug-in already", maxCalls)
+		return nil, errkind.Errorf(errkind.Overloaded, "%d requests wait for the plug-in already", maxCalls)
 	}
-	defer func() { <-i.places }()
+}
+
+// wake starts the process where it does not run, and gives what is special of its paths.
+func (i *instance) wake(ctx context.Context) (engine.Special, error) {
+	if i.current() == nil {
+		leave, err := i.place()
+		if err != nil {
+			return engine.Special{}, err
+		}
+		defer leave()
+		if _, err := i.ensure(ctx); err != nil {
+			return engine.Special{}, err
+		}
+	}
+	return i.special(), nil
+}
+
+// call asks the process for something, which is started where it does not run.
+func (i *instance) call(ctx context.Context, method string, in, out any) error {
+	leave, err := i.place()
+	if err != nil {
+		return err
+	}
+	defer leave()
 	proc, err := i.ensure(ctx)
 	if err != nil {
 		return err
@@ -262,10 +282,12 @@ func (i *instance) call(ctx context.Context, method string, in, out any) error {
 		defer seen.Stop()
 		select {
 		case <-proc.Ended():
+			return errDied
 		case <-seen.C:
 		case <-within.Done():
 		}
-		return errDied
+		i.probe(proc) // it lives, and may be out of reach
+		return errLost
 	}
 	return err
 }
@@ -294,15 +316,19 @@ func (i *instance) probe(proc Process) {
 // cleanupWithin is how long a process may take to tidy up before it is killed.
 const cleanupWithin = time.Second
 
-// stop ends the process for good, once what is asked of it is answered, or its time is over.
+// stop ends the process for good, once what is asked of it is answered, or its time is over. Without any it is killed as
+// it is: the next term waits for its end.
 func (i *instance) stop(grace time.Duration) {
 	i.mu.Lock()
 	i.stopped = true
 	proc := i.run.Process
 	i.run = running{}
 	i.mu.Unlock()
-	if proc == nil {
+	if proc == nil || grace == 0 {
 		i.cancel()
+		if proc != nil {
+			proc.Kill()
+		}
 		return
 	}
 	timer := time.NewTimer(grace)
@@ -319,7 +345,7 @@ func (i *instance) stop(grace time.Duration) {
 	defer cancel()
 	_ = proc.Call(ctx, message.Cleanup, &message.Empty{}, &message.Empty{}) // it is killed all the same
 	i.cancel()
-	i.p.bury(proc)
+	proc.Kill()
 }
 
 // rollbackEvery is how often a plug-in is asked for its periodic work.

@@ -64,6 +64,7 @@ type Config struct {
 // Bounds of what plug-ins may take.
 const (
 	maxProcesses = 64
+	maxOfSpace   = 16 // of a namespace
 	maxEntries   = 1000
 	maxCalls     = 256 // at once, of one mount
 	startWithin  = 20 * time.Second
@@ -81,21 +82,23 @@ type Plugins struct {
 	mu     sync.Mutex // guards what follows
 	list   []*Entry
 	mounts map[string]*instance // by the mount's UUID
+	coming map[string]bool      // UUIDs of mounts that are about to be
 	closed bool                 // nothing is started any more
 
-	slots chan struct{} // of processes
-	group crew
-	died  *telemetry.Counter
-	began *telemetry.Counter
+	storing sync.RWMutex // held for reading by what a process stores
+	slots   places
+	group   crew
+	died    *telemetry.Counter
+	began   *telemetry.Counter
 }
 
 // New makes a Plugins; nothing runs yet.
 func New(c Config, gate *tables.Gate, records *sealed.Store) *Plugins {
 	p := &Plugins{Config: c, gate: gate, records: records, mounts: map[string]*instance{},
-		slots: make(chan struct{}, maxProcesses),
-		began: c.Metrics.Counter("plugin.started"), died: c.Metrics.Counter("plugin.died")}
+		coming: map[string]bool{},
+		began:  c.Metrics.Counter("plugin.started"), died: c.Metrics.Counter("plugin.died")}
 	if c.Runner != nil {
-		c.Metrics.GaugeFunc("plugin.running", func() float64 { return float64(len(p.slots)) })
+		c.Metrics.GaugeFunc("plugin.running", func() float64 { return float64(p.slots.taken()) })
 	}
 	return p
 }
@@ -113,8 +116,9 @@ func (p *Plugins) Load(ctx context.Context) error {
 	list := make([]*Entry, 0, len(records))
 	for _, r := range records {
 		e := &Entry{}
-		if err := sealed.ReadJSON(r.Key, r.Value, e); err != nil {
-			return err
+		if err := sealed.ReadJSON(r.Key, r.Value, e); err != nil { // the rest of the plane is not to stay shut for it
+			p.Log.Error("secrets: a plug-in of the catalog cannot be read: register it anew", "error", err)
+			continue
 		}
 		list = append(list, e)
 	}
@@ -122,6 +126,14 @@ func (p *Plugins) Load(ctx context.Context) error {
 	p.list = list
 	p.mu.Unlock()
 	return nil
+}
+
+// Forget drops the catalog, which has secrets, and ends the processes of the term. It does not wait.
+func (p *Plugins) Forget() {
+	p.mu.Lock()
+	p.list = nil
+	p.mu.Unlock()
+	p.End()
 }
 
 // Find is the entry of a plug-in; nil where there is none. Where no version is said, see newest.

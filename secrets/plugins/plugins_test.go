@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -17,6 +19,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/plugins/message"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables/tablestest"
 )
 
@@ -60,6 +63,8 @@ type fakeProcess struct {
 	once   sync.Once
 	ended  chan struct{}
 	asked  chan *message.Request
+	deaf   atomic.Bool // it does not say what it is either
+	tidied atomic.Bool
 }
 
 func (p *fakeProcess) Broker() uint32         { return 7 }
@@ -68,7 +73,12 @@ func (p *fakeProcess) Kill()                  { p.once.Do(func() { close(p.ended
 
 func (p *fakeProcess) Call(ctx context.Context, method string, in, out any) error {
 	switch method {
+	case message.Cleanup:
+		p.tidied.Store(true)
 	case message.Type:
+		if p.deaf.Load() {
+			return p.waits(ctx)
+		}
 		out.(*message.TypeReply).Type = message.TypeSecret
 	case message.SpecialPaths:
 		out.(*message.PathsReply).Paths = &message.Paths{Unauthenticated: []string{"open"}, Root: []string{"root"}}
@@ -78,14 +88,21 @@ func (p *fakeProcess) Call(ctx context.Context, method string, in, out any) erro
 	return nil
 }
 
+// waits is a call that is never answered.
+func (p *fakeProcess) waits(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-p.ended:
+	}
+	return errkind.New(errkind.Unavailable, "no answer")
+}
+
 func (p *fakeProcess) handle(ctx context.Context, r *message.Request, out *message.RequestReply) error {
 	switch r.Path {
 	case "hang":
-		select {
-		case <-ctx.Done():
-		case <-p.ended:
-		}
-		return errkind.New(errkind.Unavailable, "no answer")
+		return p.waits(ctx)
+	case "lost":
+		return errkind.New(errkind.Unavailable, "the connection is gone")
 	case "die":
 		p.Kill()
 		return errkind.New(errkind.Unavailable, "gone")
@@ -236,6 +253,7 @@ func TestEndOfTerm(t *testing.T) {
 	if err != nil || string(value) != "v" {
 		t.Error("not below the mount's prefix:", err)
 	}
+	p.tidied.Store(false)
 	hung := make(chan error)
 	go func() { _, err := r.ask(context.Background(), secrets.Read, "hang"); hung <- err }()
 	polltest.Within(t, 10*time.Second, func() bool { return len(r.of1().places) == 1 }, "the request")
@@ -245,6 +263,9 @@ func TestEndOfTerm(t *testing.T) {
 		t.Error(err)
 	}
 	<-p.Ended()
+	if p.tidied.Load() {
+		t.Error("the next term waited for it to tidy up")
+	}
 	if store() == "" {
 		t.Error("stored after the term")
 	}
@@ -300,13 +321,40 @@ func TestTended(t *testing.T) {
 	<-p.Ended()
 }
 
-// One mount has a bound of requests; a process that hangs is killed once somebody waited in vain.
+// A process that hangs is killed once somebody waited in vain, and so is one that cannot be reached; one that says what
+// it is lives.
 func TestHangs(t *testing.T) {
+	for _, path := range []string{"hang", "lost"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			for _, deaf := range []bool{false, true} {
+				if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil {
+					t.Fatal(err)
+				}
+				n, p := r.started()
+				p.deaf.Store(deaf)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				_, err := r.ask(ctx, secrets.Read, path)
+				cancel()
+				if !errkind.Is(err, errkind.Unavailable) || errors.Is(err, errDied) {
+					t.Errorf("%s: %v", path, err)
+				}
+				if n != 1 {
+					t.Errorf("%s: %d processes, and the first one was well", path, n)
+				}
+				if deaf {
+					<-p.Ended()
+				}
+			}
+		})
+	}
+}
+
+// One mount has a bound of requests, and so have those who wait for its start.
+func TestManyAtOnce(t *testing.T) {
 	r := newRig(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := r.ask(ctx, secrets.Read, "hang"); !errkind.Is(err, errkind.Unavailable) {
-		t.Error(err)
+	if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil {
+		t.Fatal(err)
 	}
 	i := r.of1()
 	for range maxCalls {
@@ -315,8 +363,68 @@ func TestHangs(t *testing.T) {
 	if _, err := r.ask(t.Context(), secrets.Read, "a"); !errkind.Is(err, errkind.Overloaded) {
 		t.Error(err)
 	}
+	_, p := r.started()
+	p.Kill()
+	if _, err := r.Engine(r.entry, nil).(engine.Waker).Wake(t.Context()); !errkind.Is(err, errkind.Overloaded) {
+		t.Error(err)
+	}
 	for range maxCalls {
 		<-i.places
+	}
+	if _, err := r.Engine(r.entry, nil).(engine.Waker).Wake(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Processes have a bound, and those of one namespace a lower one; what ended gives its place back once.
+func TestPlaces(t *testing.T) {
+	var p places
+	var last func()
+	for i := range maxOfSpace + 1 {
+		free, err := p.take("one")
+		if (err == nil) != (i < maxOfSpace) {
+			t.Fatal(i, err)
+		}
+		if err == nil {
+			last = free
+		}
+	}
+	last()
+	last()
+	if _, err := p.take("one"); err != nil || p.taken() != maxOfSpace {
+		t.Error(err, p.taken())
+	}
+	for range maxProcesses - maxOfSpace {
+		if _, err := p.take(""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.take(""); !errkind.Is(err, errkind.Overloaded) {
+		t.Error(err)
+	}
+	r := newRig(t)
+	for range 3 {
+		if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil || r.slots.taken() != 1 {
+			t.Fatal(err, r.slots.taken())
+		}
+		_, p := r.started()
+		r.Retire(r.entry.UUID)
+		<-p.Ended()
+		polltest.Within(t, 10*time.Second, func() bool { return r.slots.taken() == 0 }, "the place")
+	}
+}
+
+// A record of the catalog that cannot be read takes its plug-in away alone; what was forgotten is not kept in memory.
+func TestCatalogRead(t *testing.T) {
+	r := newRig(t)
+	if err := r.desk.Store.Commit(t.Context(), []storage.Op{storage.Put(catalogPrefix+"secret/a/-", []byte("{"))}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Forget(); r.Find(Secret, "mine", "") != nil {
+		t.Error("the catalog is kept")
+	}
+	if err := r.Load(t.Context()); err != nil || r.Find(Secret, "mine", "") == nil || r.Find(Secret, "a", "") != nil {
+		t.Error(err)
 	}
 }
 

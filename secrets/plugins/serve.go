@@ -83,11 +83,17 @@ func (i *instance) serve(ctx context.Context, method string, raw []byte) (any, e
 // enter is the gate of what touches records: it is open in the term that started the process alone.
 func (i *instance) enter(ctx context.Context) (v sealed.View, st *tables.Tables, leave func(), err error) {
 	st, leave, err = i.p.gate.Enter(ctx)
-	if err == nil && i.ctx.Err() != nil {
-		leave()
+	if err != nil {
+		return v, nil, nil, err
+	}
+	switch {
+	case i.ctx.Err() != nil:
 		err = errEnds
+	case !i.p.here(st, i.entry.Load()):
+		err = errGone
 	}
 	if err != nil {
+		leave()
 		return v, nil, nil, err
 	}
 	return i.p.records.At(i.entry.Load().Prefix()), st, leave, nil
@@ -147,12 +153,23 @@ func (i *instance) write(ctx context.Context, op secrets.Op) *message.StorageDon
 	v, _, leave, err := i.enter(ctx)
 	if err == nil {
 		defer leave()
-		var ops []secrets.Op
-		if ops, err = v.Ops([]secrets.Op{op}); err == nil {
-			err = i.p.records.Commit(ctx, ops)
-		}
+		err = i.commit(ctx, v, op)
 	}
 	return &message.StorageDone{Err: textOf(err), Index: &message.WALIndex{}}
+}
+
+// commit stores for a mount that is there until it is stored: see Settle.
+func (i *instance) commit(ctx context.Context, v sealed.View, op secrets.Op) error {
+	ops, err := v.Ops([]secrets.Op{op})
+	if err != nil {
+		return err
+	}
+	i.p.storing.RLock()
+	defer i.p.storing.RUnlock()
+	if st := i.p.gate.Load(); st == nil || !i.p.here(st, i.entry.Load()) {
+		return errGone
+	}
+	return i.p.records.Commit(ctx, ops)
 }
 
 // persona is an entity of the mount's namespace; nil where there is none.

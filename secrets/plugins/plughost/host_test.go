@@ -150,6 +150,9 @@ func TestThereAndBack(t *testing.T) {
 	}
 	p.Kill()
 	p.Kill()
+	if id := (&program{ran: true, name: "x", ended: make(chan struct{})}).ID(); id == "" {
+		t.Error("what ends at the moment is said never to have run: its connection would stay open")
+	}
 	select {
 	case <-p.Ended():
 	default:

@@ -30,6 +30,7 @@ type program struct {
 
 	mu     sync.Mutex // guards what follows
 	pid    int        // 0: it does not run yet, or no more
+	ran    bool
 	killed bool
 }
 
@@ -74,7 +75,7 @@ func (p *program) Start(context.Context) error {
 func (p *program) runs(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pid = pid; p.killed {
+	if p.pid, p.ran = pid, true; p.killed {
 		_ = procgroup.Kill(pid)
 	}
 }
@@ -135,17 +136,15 @@ func (p *program) Stderr() io.ReadCloser { return p.stderr }
 // Name implements runner.Runner.
 func (p *program) Name() string { return p.name }
 
-// ID implements runner.AttachedRunner; "" says that it never ran.
+// ID implements runner.AttachedRunner; "" says that it never ran: go-plugin closes nothing then.
 func (p *program) ID() string {
-	select {
-	case <-p.ended:
-		return p.name
-	default:
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pid == 0 {
+	switch {
+	case !p.ran:
 		return ""
+	case p.pid == 0:
+		return p.name
 	}
 	return strconv.Itoa(p.pid)
 }
