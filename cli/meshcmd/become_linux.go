@@ -12,7 +12,8 @@ import (
 
 // become makes this process Envoy: who started the command, signals it or kills it has Envoy itself before it, as with
 // Consul. It returns only where that cannot be: streams that are not the process's own, or a kernel without files in
-// memory. The configuration is in such a file, which has no name that others could open.
+// memory. The configuration is in such a file, which is in no folder; processes of the same user can read it all the
+// same (/proc/PID/fd), as they can what Envoy keeps in memory.
 func become(e *command.Env, path string, args []string, text []byte) error {
 	if e.In != os.Stdin || e.Err != os.Stderr {
 		return nil

@@ -95,12 +95,23 @@ func registered(kind, name string, f *secrets.Fields) (*Entry, error) {
 	if sum, err := hex.DecodeString(e.SHA256); err != nil || len(sum) != 32 {
 		return nil, errkind.New(errkind.Invalid, "sha256: must be the SHA-256 of the program, 64 hexadecimal digits")
 	}
-	for _, pair := range e.Env {
-		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" || strings.ContainsRune(pair, 0) {
-			return nil, errkind.New(errkind.Invalid, "env: each must be NAME=value")
+	return e, checkEnv(e.Env)
+}
+
+// checkEnv refuses variables that are none, and those by which a loader or a runtime runs code that nobody checked.
+func checkEnv(env []string) error {
+	for _, pair := range env {
+		name, _, ok := strings.Cut(pair, "=")
+		if !ok || name == "" || strings.ContainsRune(pair, 0) {
+			return errkind.New(errkind.Invalid, "env: each must be NAME=value")
+		}
+		if strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") ||
+			slices.Contains([]string{"GODEBUG", "GLIBC_TUNABLES", "GCONV_PATH", "BASH_ENV", "ENV"}, name) {
+			return errkind.Errorf(errkind.Invalid, "env: %s may have the program run or do what is not in the file of that "+
+				"SHA-256: leave it out", name)
 		}
 	}
-	return e, nil
+	return nil
 }
 
 // checkCommand refuses a command that is not below the folder of plug-ins by its words alone.

@@ -89,7 +89,8 @@ func (b *backend) handle(ctx context.Context, r *secrets.Request, who holder) (*
 	}
 	var reply message.RequestReply
 	err = b.call(ctx, message.HandleRequest, args, &reply)
-	if errors.Is(err, errDied) && !r.Op.Writes() { // asking again is no harm
+	// As Vault does. What a read has made (creds/ROLE) before the process died is made twice, and had no lease anyway.
+	if errors.Is(err, errDied) && !r.Op.Writes() {
 		err = b.call(ctx, message.HandleRequest, args, &reply)
 	}
 	if err != nil {

@@ -160,11 +160,11 @@ func (i *instance) ensure(ctx context.Context) (Process, error) {
 func (i *instance) start(e *mount.Entry) (proc Process, paths engine.Special, err error) {
 	entry := i.p.Find(kindOf(e), e.Type, e.External.Version)
 	if entry == nil {
-		return nil, paths, errNoPlugin(e)
+		return nil, paths, i.logged(e, errNoPlugin(e))
 	}
 	free, err := i.p.slots.take(e.Space)
 	if err != nil {
-		return nil, paths, err
+		return nil, paths, i.logged(e, err)
 	}
 	ctx, cancel := context.WithTimeout(i.ctx, startWithin)
 	defer cancel()
@@ -183,8 +183,14 @@ func (i *instance) start(e *mount.Entry) (proc Process, paths engine.Special, er
 	return proc, paths, nil
 }
 
-func (i *instance) notStarted(e *mount.Entry, err error) error {
+// logged is why nothing is started. It is written once for each try, and these have pauses.
+func (i *instance) logged(e *mount.Entry, err error) error {
 	i.p.Log.Warn("secrets: a plug-in cannot be started", "plugin", e.Type, "mount", e.Path, "error", err)
+	return err
+}
+
+func (i *instance) notStarted(e *mount.Entry, err error) error {
+	_ = i.logged(e, err)
 	return errkind.Errorf(errkind.Unavailable, "the plug-in %s of %s cannot be started: %w", e.Type, e.Path, err)
 }
 
@@ -316,8 +322,8 @@ func (i *instance) probe(proc Process) {
 // cleanupWithin is how long a process may take to tidy up before it is killed.
 const cleanupWithin = time.Second
 
-// stop ends the process for good, once what is asked of it is answered, or its time is over. Without any it is killed as
-// it is: the next term waits for its end.
+// stop ends the process for good, once what is asked of it is answered, or its time is over. Without any it is killed
+// as it is: the next term waits for its end.
 func (i *instance) stop(grace time.Duration) {
 	i.mu.Lock()
 	i.stopped = true

@@ -127,6 +127,9 @@ func newRig(t *testing.T) *rig {
 	r := &rig{fakes: &fakes{}, desk: tablestest.New(t)}
 	r.Plugins = New(Config{Runner: r.fakes, Now: r.desk.Now, Log: slog.New(slog.DiscardHandler), Version: "1.0",
 		BuiltIn: func(_, name string) bool { return name == "kv" },
+		Password: func(_ context.Context, _, policy string) (string, error) {
+			return "", errkind.Errorf(errkind.NotFound, "no password policy %q", policy)
+		},
 		Cluster: func() (string, string) { return "name", "id" }}, r.desk.Gate, r.desk.Store)
 	t.Cleanup(func() { r.End(); r.group.wait() })
 	if err := r.register(t, `{"command":"x","sha256":"`+strings.Repeat("ab", 32)+`"}`); err != nil {
@@ -417,7 +420,8 @@ func TestPlaces(t *testing.T) {
 // A record of the catalog that cannot be read takes its plug-in away alone; what was forgotten is not kept in memory.
 func TestCatalogRead(t *testing.T) {
 	r := newRig(t)
-	if err := r.desk.Store.Commit(t.Context(), []storage.Op{storage.Put(catalogPrefix+"secret/a/-", []byte("{"))}); err != nil {
+	damaged := storage.Put(catalogPrefix+"secret/a/-", []byte("{"))
+	if err := r.desk.Store.Commit(t.Context(), []storage.Op{damaged}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Forget(); r.Find(Secret, "mine", "") != nil {
@@ -434,10 +438,12 @@ func TestRegistrations(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	for body, want := range map[string]string{`{}`: "command: is missing", `{"command":"../x"}`: "without '..'",
 		`{"command":"/bin/sh"}`: "below plugin_directory", `{"command":"a/../b"}`: "without '..'",
-		`{"command":"x","sha256":"12"}`:                            "sha256",
-		`{"command":"x","sha256":"` + sum + `","version":"new"}`:   "version",
-		`{"command":"x","sha256":"` + sum + `","env":["=x"]}`:      "NAME=value",
-		`{"command":"x","sha256":"` + sum + `","oci_image":"img"}`: "containers"} {
+		`{"command":"x","sha256":"12"}`:                                         "sha256",
+		`{"command":"x","sha256":"` + sum + `","version":"new"}`:                "version",
+		`{"command":"x","sha256":"` + sum + `","env":["=x"]}`:                   "NAME=value",
+		`{"command":"x","sha256":"` + sum + `","env":["LD_PRELOAD=/tmp/x"]}`:    "LD_PRELOAD",
+		`{"command":"x","sha256":"` + sum + `","env":["A=1","GODEBUG=fips=0"]}`: "GODEBUG",
+		`{"command":"x","sha256":"` + sum + `","oci_image":"img"}`:              "containers"} {
 		if err := r.register(t, body); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -597,5 +603,25 @@ func TestSpecialOfTheStarted(t *testing.T) {
 	r.fail(errors.New("no"))
 	if _, err := b.(engine.Waker).Wake(t.Context()); err == nil {
 		t.Error("no error")
+	}
+}
+
+// What a plug-in asks for and is not there is no service that is missing.
+func TestServed(t *testing.T) {
+	r := newRig(t)
+	if _, err := r.ask(t.Context(), secrets.Read, "a"); err != nil {
+		t.Fatal(err)
+	}
+	_, p := r.started()
+	raw, err := message.Marshal(&message.PasswordArgs{Policy: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.launch.Serve(t.Context(), message.GeneratePassword, raw)
+	if !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "no password policy") {
+		t.Error(err)
+	}
+	if _, err = p.launch.Serve(t.Context(), "/pb.SystemView/Other", nil); !errkind.Is(err, errkind.NotFound) {
+		t.Error(err)
 	}
 }

@@ -77,7 +77,11 @@ func (i *instance) serve(ctx context.Context, method string, raw []byte) (any, e
 	ctx, cancel := context.WithTimeout(ctx, serveWithin)
 	defer cancel()
 	defer context.AfterFunc(i.ctx, cancel)()
-	return answer(ctx, i, raw)
+	reply, err := answer(ctx, i, raw)
+	if errkind.Is(err, errkind.NotFound) { // what was asked for, not the service
+		err = errkind.E(errkind.Invalid, "", err)
+	}
+	return reply, err
 }
 
 // enter is the gate of what touches records: it is open in the term that started the process alone.

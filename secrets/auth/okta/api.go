@@ -201,10 +201,6 @@ func (t *attempt) groups(ctx context.Context, id string) (names []string, err er
 	defer cancel()
 	path := "/api/v1/users/" + url.PathEscape(id) + "/groups"
 	for page := 0; path != ""; page++ {
-		if page == maxPages || len(names) > maxGroups {
-			return nil, errkind.Errorf(errkind.Unavailable, "Okta has more than %d groups, or %d pages of them, of this user: "+
-				"the policies of a part would be wrong ones", maxGroups, maxPages)
-		}
 		var list []struct {
 			Profile struct {
 				Name string `json:"name"`
@@ -224,7 +220,10 @@ func (t *attempt) groups(ctx context.Context, id string) (names []string, err er
 		for _, g := range list {
 			names = append(names, g.Profile.Name)
 		}
-		path = next
+		if path = next; len(names) > maxGroups || path != "" && page+1 == maxPages {
+			return nil, errkind.Errorf(errkind.Unavailable, "Okta has more than %d groups, or %d pages of them, of this user: "+
+				"the policies of a part would be wrong ones", maxGroups, maxPages)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil

@@ -239,6 +239,19 @@ func TestPagesOfGroups(t *testing.T) {
 			t.Errorf("%d questions", c.asked)
 		}
 	})
+	for _, many := range []int{maxGroups, maxGroups + 1} { // on one page
+		c.set(func() {
+			c.pages, c.groups = 0, nil
+			for i := range many {
+				c.groups = append(c.groups, fmt.Sprint("group ", i))
+			}
+		})
+		if many > maxGroups {
+			d.Refused(errkind.Unavailable, "groups", secrets.Update, "login/ann", body{"password": "right"})
+		} else {
+			d.OK(secrets.Update, "login/ann", body{"password": "right"})
+		}
+	}
 	var stolen atomic.Value
 	evil := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		stolen.Store(r.Header.Get("Authorization"))

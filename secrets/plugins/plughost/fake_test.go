@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +32,14 @@ func TestMain(m *testing.M) {
 // fake serves a backend that does what its paths say. It is a process of its own, made of the library that plug-ins are
 // made of, and of no server's code.
 func fake() {
-	if os.Getenv("FAKE") == "noise" {
+	switch os.Getenv("FAKE") {
+	case "noise":
 		fmt.Println("no plug-in at all")
+		return
+	case "silent":
+		if err := silent(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 		return
 	}
 	fmt.Fprintln(os.Stderr, `{"@level":"warn","@message":"the fake begins","error":"none"}`)
@@ -43,6 +51,28 @@ func fake() {
 				grpc.MaxRecvMsgSize(maxMessage))...)
 		},
 	})
+}
+
+// silent says that it runs to the test alone, and waits, with a process of its own: while one of the two lives the
+// connection is open.
+func silent() error {
+	conn, err := net.Dial("unix", os.Getenv("FAKE_AT"))
+	if err != nil {
+		return err
+	}
+	file, err := conn.(*net.UnixConn).File()
+	if err != nil {
+		return err
+	}
+	child := exec.Command("sleep", "600")
+	child.Stdin = file
+	if err := child.Start(); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte("up")); err != nil {
+		return err
+	}
+	return child.Wait()
 }
 
 // both is the codec of a server that has generated messages and ours.

@@ -14,6 +14,12 @@ func openFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 }
 
+// ownFolder reports whether a folder is this process's user's, and nobody else can reach what is in it.
+func ownFolder(info fs.FileInfo) bool {
+	at, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(at.Uid) == os.Geteuid() && info.Mode().Perm()&0o077 == 0
+}
+
 // judgedInfo refuses a file or folder that others than this process's user and root may change.
 func judgedInfo(path string, info fs.FileInfo) error {
 	if info.Mode().Perm()&0o022 != 0 {

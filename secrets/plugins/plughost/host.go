@@ -1,12 +1,15 @@
 package plughost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
 
+	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/secrets/plugins"
 )
 
@@ -40,7 +44,36 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("plugin_tmpdir: %s is no folder", cfg.Tmp)
 		}
 	}
-	return &Host{cfg: cfg}, nil
+	h := &Host{cfg: cfg}
+	h.tidy()
+	return h, nil
+}
+
+// heldName is the file of a program's folder that its server holds locked while it lives.
+const heldName = "held"
+
+// tidy removes the folders that programs of servers left which were killed.
+func (h *Host) tidy() {
+	list, err := filepath.Glob(filepath.Join(cmp.Or(h.cfg.Tmp, os.TempDir()), "plugin-*"))
+	if err != nil {
+		return // it is no pattern
+	}
+	for _, at := range list {
+		info, err := os.Lstat(at)
+		if err != nil || !info.IsDir() || !ownFolder(info) || time.Since(info.ModTime()) < time.Minute {
+			continue // somebody else's, or one that is being made
+		}
+		name := filepath.Join(at, heldName)
+		if _, err := os.Lstat(name); err != nil {
+			continue
+		}
+		if held, err := (vfs.OS{}).Locked(name); err != nil || held {
+			continue
+		}
+		if err := os.RemoveAll(at); err != nil {
+			h.cfg.Log.Warn("secrets: what a plug-in left cannot be removed", "folder", at, "error", err)
+		}
+	}
 }
 
 // Open makes a Host of a folder; nil where there is none.
@@ -89,10 +122,14 @@ func (h *Host) Start(ctx context.Context, l plugins.Launch) (plugins.Process, er
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	held, err := vfs.OS{}.Lock(filepath.Join(tmp, heldName))
+	if err != nil {
+		return nil, errors.Join(err, file.Close(), os.RemoveAll(tmp))
+	}
 	cmd := &exec.Cmd{}
 	cmd.Args, cmd.Env, cmd.Dir = append([]string{file.Name()}, l.Args...), environment(&l, tmp), tmp
 	program := &program{name: l.Command, file: file, cmd: cmd, ended: make(chan struct{})}
-	p := &process{program: program, launch: l, tmp: tmp}
+	p := &process{program: program, launch: l, tmp: tmp, held: held}
 	within := 10 * time.Second
 	if deadline, ok := ctx.Deadline(); ok {
 		within = max(time.Until(deadline), time.Millisecond)
@@ -153,6 +190,7 @@ type process struct {
 	program *program
 	launch  plugins.Launch
 	tmp     string
+	held    io.Closer // of tmp
 	client  *plugin.Client
 	conn    *grpc.ClientConn
 	broker  uint32
@@ -181,6 +219,7 @@ func (p *process) Kill() {
 		p.client.Kill()
 		p.serving.Wait()
 		p.program.end()
+		_ = p.held.Close()
 		_ = os.RemoveAll(p.tmp)
 	})
 }

@@ -8,8 +8,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/secrets/plugins"
 	"corbel.dev/corbel/secrets/plugins/message"
 )
@@ -158,9 +161,8 @@ func TestThereAndBack(t *testing.T) {
 	default:
 		t.Error("it runs after Kill")
 	}
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "plugin-*", "*")); err != nil ||
-		slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, p.(*process).tmp) }) {
-		t.Error("left behind:", left, err)
+	if _, err := os.Stat(p.(*process).tmp); !errors.Is(err, os.ErrNotExist) {
+		t.Error("left behind:", p.(*process).tmp, err)
 	}
 	if text := r.log.String(); !strings.Contains(text, "the fake begins: none") || !strings.Contains(text, "level=WARN") {
 		t.Error(text)
@@ -214,18 +216,40 @@ func TestNoPlugin(t *testing.T) {
 		p.Kill()
 		t.Error("no error")
 	}
-	sleeper := filepath.Join(r.dir, "sleeper")
-	script := []byte("#!/bin/sh\nsleep 600 & wait\n")
-	if err := os.WriteFile(sleeper, script, 0o755); err != nil {
+	listener, err := net.Listen("unix", filepath.Join(r.dir, "s"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	sum := sha256.Sum256(script)
-	entry := plugins.Entry{Command: "sleeper", SHA256: hex.EncodeToString(sum[:])}
-	short, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer stop()
-	if p, err := r.Start(short, plugins.Launch{Entry: &entry, Serve: r.serve}); err == nil {
-		p.Kill()
+	defer listener.Close()
+	r.entry.Env = []string{"FAKE=silent", "FAKE_AT=" + listener.Addr().String()}
+	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	started := make(chan error)
+	go func() {
+		p, err := r.Start(ctx, plugins.Launch{Entry: &r.entry, Serve: r.serve})
+		if err == nil {
+			p.Kill()
+		}
+		started <- err
+	}()
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	up := make([]byte, 2)
+	if _, err := io.ReadFull(conn, up); err != nil {
+		t.Fatal(err)
+	}
+	cancel() // it runs, and says nothing
+	if err := <-started; err == nil {
 		t.Error("no error")
+	}
+	if n, err := conn.Read(up); err != io.EOF { // once nobody of the group has it open
+		t.Errorf("the program, or what it started, is still there: %d, %v", n, err)
 	}
 }
 
@@ -251,7 +275,8 @@ func TestRefused(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(r.dir, "pipe"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for command, want := range map[string]string{"pipe": "no regular file", "wide": "can be changed by its group or by everybody",
+	for command, want := range map[string]string{"pipe": "no regular file",
+		"wide":  "can be changed by its group or by everybody",
 		"plain": "not executable", "link": "leads out of plugin_directory", "folder": "no regular file",
 		"nothing": "no such file", "fake": "has the SHA-256"} {
 		if err := r.Check(&plugins.Entry{Command: command, SHA256: strings.Repeat("0", 64)}); err == nil ||
@@ -283,5 +308,47 @@ func TestRefused(t *testing.T) {
 		if _, err := New(Config{Dir: dir, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}); err == nil {
 			t.Errorf("%s: no error", dir)
 		}
+	}
+}
+
+// What a server left that was killed goes when the next one starts; what another still uses stays.
+func TestLeftOvers(t *testing.T) {
+	r, tmp := newRig(t), t.TempDir()
+	long := time.Now().Add(-time.Hour)
+	for name, age := range map[string]time.Time{"plugin-old": long, "plugin-used": long, "plugin-new": time.Now(),
+		"plugin-other": long, "else": long} {
+		at := filepath.Join(tmp, name)
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if name != "plugin-other" {
+			if err := os.WriteFile(filepath.Join(at, heldName), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if name == "plugin-used" {
+			lock, err := vfs.OS{}.Lock(filepath.Join(at, heldName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lock.Close()
+		}
+		if err := os.Chtimes(at, age, age); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := New(Config{Dir: r.dir, Tmp: tmp, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, one := range left {
+		names = append(names, one.Name())
+	}
+	if want := []string{"else", "plugin-new", "plugin-other", "plugin-used"}; !slices.Equal(names, want) {
+		t.Errorf("left: %q, want %q", names, want)
 	}
 }
