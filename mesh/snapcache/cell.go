@@ -97,6 +97,7 @@ type cell struct {
 
 	making  sync.Mutex // held while its view is made: one at a time. Taken before mu and Cache.mu
 	trouble string     // what was last said of it in the log; guarded by making
+	last    lastMade   // guarded by making
 
 	mu        sync.Mutex // guards the value and the list; nothing is called under it
 	value     *version
@@ -108,6 +109,14 @@ type version struct {
 	feed.Value
 	turn  uint64
 	ahead bool // it is for one follower, and the others are told of the same later
+}
+
+// lastMade is the newest value that was made for a cell: its own, or one for those who may not wait for that. It is what
+// the subject says as long as what it was made of has this index.
+type lastMade struct {
+	v     *version
+	from  []input
+	index uint64
 }
 
 // first makes the value of a cell that has none. Of several who come at once one makes it.
@@ -147,6 +156,8 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, next := c.value, versionOf(sc, st, m)
+	index := next.Index
+	defer func() { c.last = lastMade{c.value, m.from, index} }()
 	next.At = changed
 	if old != nil {
 		if m.err != nil {
@@ -178,18 +189,25 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 
 // versionOf is what was made of a State.
 func versionOf(sc *Cache, st *statestore.State, m *made) *version {
-	v := &version{Value: feed.Value{Index: 1, Body: m.body, Tail: m.tail, Generation: generation(st)}}
-	for _, in := range m.from {
-		v.Index = max(v.Index, in.index(st))
-		if in.kind == inputTerminating {
-			v.Index = max(v.Index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
-		}
-	}
-	return v
+	return &version{Value: feed.Value{Index: indexOf(sc, st, m.from), Body: m.body, Tail: m.tail,
+		Generation: generation(st)}}
 }
 
-// current is the cell's value, or what it is about to be: for one follower who may have heard of the State of now by
-// another subject. The others are told when its turn comes.
+// indexOf is that of the last change of inputs in a State.
+func indexOf(sc *Cache, st *statestore.State, from []input) uint64 {
+	index := uint64(1)
+	for _, in := range from {
+		index = max(index, in.index(st))
+		if in.kind == inputTerminating {
+			index = max(index, min(sc.log.terminating.Load(), st.Index())) // it may be of a State after this one
+		}
+	}
+	return index
+}
+
+// current is the cell's value, or what it is about to be: for a follower who may have heard of the State of now by
+// another subject. The others are told when its turn comes. It is made once for all who come meanwhile: agents come by
+// the thousands when a server is gone.
 func current(sc *Cache, c *cell, told *version) *version {
 	st := sc.cfg.Catalog.State()
 	sc.mu.Lock()
@@ -198,12 +216,20 @@ func current(sc *Cache, c *cell, told *version) *version {
 	if !pending || told.Generation != generation(st) {
 		return told
 	}
+	c.making.Lock()
+	defer c.making.Unlock()
+	st, told = sc.cfg.Catalog.State(), c.newest()
+	if c.last.v.Generation == generation(st) && c.last.index == indexOf(sc, st, c.last.from) {
+		return c.last.v
+	}
 	m := sc.make(st, c.subject)
 	if m.err != nil {
 		return told
 	}
 	v := versionOf(sc, st, m)
+	index := v.Index
 	v.turn, v.ahead, v.Index = told.turn, true, max(v.Index, told.Index)
+	c.last = lastMade{v, m.from, index}
 	return v
 }
 

@@ -66,7 +66,21 @@ func TestRulesAreNotOlderThanWhatIsKnown(t *testing.T) {
 			h.settle() // the first is told at once
 		}
 	}
-	h.follow("rules/web", "").isNow(h.State())
+	come := func(n int, builds uint64) {
+		t.Helper()
+		before := h.Stats().Builds
+		for range n {
+			h.follow("rules/web", "").isNow(h.State())
+		}
+		if got := h.Stats().Builds - before; got != builds {
+			t.Errorf("%d builds for %d who came, want %d", got, n, builds)
+		}
+	}
+	come(20, 1) // one for all of them
+	h.do(proxy("n1", "other", 1))
+	come(20, 0)
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"late","Action":"allow"}]}`))
+	come(20, 1)
 	if s.count() != 2 {
 		t.Errorf("who followed was told %d times", s.count())
 	}
