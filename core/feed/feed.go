@@ -27,6 +27,11 @@ type Value struct {
 	// It is for servers and is not sent.
 	Since uint64
 
+	// Steady, when not 0, is the index from which on the subject has said this, at all up to Index: who knows it as of one
+	// of these knows it as of Index. It is for a source that gives a value the index of what may not have changed it, and
+	// is not sent.
+	Steady uint64
+
 	// Tail is how many of Body's last bytes agents of a release before protocol version 2 are not sent: they refuse what
 	// they do not know. It is for servers and is not sent.
 	Tail int

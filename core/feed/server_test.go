@@ -144,6 +144,32 @@ func TestTailIsForThoseWhoReadIt(t *testing.T) {
 	})
 }
 
+// TestWhatIsSteadyIsNotSent: who comes with a value of between is sent nothing, and who comes with an older one is.
+func TestWhatIsSteadyIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := newSite(t), newPress()
+		s.serve("s0", ServerConfig{Source: p})
+		p.mu.Lock()
+		p.values["x"] = Value{Index: 90, Steady: 50, Generation: p.generation, Body: []byte("steady")}
+		p.newest = 90
+		generation := p.generation
+		p.mu.Unlock()
+		for since, sent := range map[uint64]bool{0: true, 49: true, 50: false, 70: false, 95: false} {
+			r := s.raw(fmt.Sprint("a", since), "s0:1")
+			r.send(hello{protocolVersion, "a", ""}.append(nil),
+				follow{id: 1, subject: "x", generation: generation, since: since}.append(nil))
+			r.next(frameWelcome)
+			kind, p, _, err := r.in.Next()
+			for err == nil && kind != frameValue && kind != frameUnchanged {
+				kind, p, _, err = r.in.Next()
+			}
+			if err != nil || (kind == frameValue) != sent {
+				t.Errorf("since %d: frame %d with %d bytes, %v", since, kind, len(p), err)
+			}
+		}
+	})
+}
+
 // TestLargeValuesLetOthersPass: while a large value is on its way to a slow reader, small ones
 // and heartbeats come between its parts.
 func TestLargeValuesLetOthersPass(t *testing.T) {

@@ -301,7 +301,8 @@ func (f *serverFollow) set(v Value) {
 		v.Body = v.Body[:len(v.Body)-v.Tail]
 	}
 	known := v.Generation == f.generation && v.Index <= f.since
-	if !known && v.Since > 0 && v.Generation == f.generation && v.Since == f.since { // it has just this, or is about to
+	same := v.Since > 0 && v.Since == f.since || v.Steady > 0 && v.Steady <= f.since
+	if !known && same && v.Generation == f.generation { // it has just this, or is about to
 		known, f.since = true, v.Index
 		if f.valued {
 			f.value.Index, f.value.Body = v.Index, v.Body

@@ -111,8 +111,8 @@ type version struct {
 	ahead bool // it is for one follower, and the others are told of the same later
 }
 
-// lastMade is the newest value that was made for a cell: its own, or one for those who may not wait for that. It is what
-// the subject says as long as what it was made of has this index.
+// lastMade is the newest value that was made for a cell: its own, or one for those who may not wait for that. It is
+// what the subject says as long as what it was made of has this index.
 type lastMade struct {
 	v     *version
 	from  []input
@@ -161,7 +161,7 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	next.At = changed
 	if old != nil {
 		if m.err != nil {
-			next.Body, next.Tail = old.Body, old.Tail // what held goes on to hold
+			next.Body, next.Tail, next.Steady = old.Body, old.Tail, 0 // what held goes on to hold
 		}
 		next.turn = old.turn + 1
 		if saysTheSame(&old.Value, &next.Value) {
@@ -177,8 +177,8 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 			c.value = next
 			return next
 		}
-		if old.Generation == next.Generation {
-			next.Index = max(next.Index, old.Index+1) // a restore may have taken the index back
+		if old.Generation == next.Generation && next.Index <= old.Index { // a restore took the index back
+			next.Index, next.Steady = old.Index+1, 0
 		}
 		sc.counts.published.Add(1)
 		sc.meters.published.Add(1)
@@ -189,8 +189,12 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 
 // versionOf is what was made of a State.
 func versionOf(sc *Cache, st *statestore.State, m *made) *version {
-	return &version{Value: feed.Value{Index: indexOf(sc, st, m.from), Body: m.body, Tail: m.tail,
+	v := &version{Value: feed.Value{Index: indexOf(sc, st, m.from), Body: m.body, Tail: m.tail,
 		Generation: generation(st)}}
+	if owners := (input{inputOwners, ""}); slices.Contains(m.from, owners) {
+		v.Steady = indexOf(sc, st, slices.DeleteFunc(slices.Clone(m.from), func(in input) bool { return in == owners }))
+	}
+	return v
 }
 
 // indexOf is that of the last change of inputs in a State.
@@ -228,7 +232,9 @@ func current(sc *Cache, c *cell, told *version) *version {
 	}
 	v := versionOf(sc, st, m)
 	index := v.Index
-	v.turn, v.ahead, v.Index = told.turn, true, max(v.Index, told.Index)
+	if v.turn, v.ahead = told.turn, true; v.Index < told.Index {
+		v.Index, v.Steady = told.Index, 0
+	}
 	c.last = lastMade{v, m.from, index}
 	return v
 }

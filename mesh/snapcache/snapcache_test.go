@@ -129,6 +129,39 @@ func TestOwnersAreToldWithTheRules(t *testing.T) {
 	}
 }
 
+// A server that begins gives the rules that services share the index of any config entry's change: which of them were
+// first intentions is not known any more. It says since when they are the same, so that agents that come with them are
+// not sent them again.
+func TestSharedRulesAreSteady(t *testing.T) {
+	h := newHarness(t, Config{Window: -1})
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"allow"}]}`))
+	changed := h.State().Index()
+	had := h.follow("rules/", "").last()
+	h.do(configEntry(t, `{"Kind":"service-defaults","Name":"other","Protocol":"http"}`))
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`))
+	again, err := New(Config{Catalog: h.store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v feed.Value
+	stop, err := again.Follow(feed.Identity{}, "rules/", func(now feed.Value) { v = now }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if v.Steady != changed || v.Index != h.State().Index() || !saysTheSame(&v, &had) {
+		t.Errorf("steady from %d to %d, want %d to %d", v.Steady, v.Index, changed, h.State().Index())
+	}
+	h.do(configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"api","Action":"deny"}]}`))
+	h.settle()
+	if v := h.follow("rules/", "").last(); v.Steady != h.State().Index() {
+		t.Errorf("they changed at %d, and are steady from %d", h.State().Index(), v.Steady)
+	}
+	if v := h.follow("rules/web", "").last(); v.Steady != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
 // One endpoint change of one upstream is one build and one encoding, however many follow it.
 func TestOneChangeIsBuiltOnce(t *testing.T) {
 	h := newHarness(t, Config{})
