@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -67,6 +68,47 @@ func TestFrozenCopy(t *testing.T) {
 	close(thawed)
 	polltest.Within(t, time.Minute, w.whole, "all parts to be whole when nothing is frozen any more")
 	w.judge(map[string]int64{"a": 1})
+}
+
+// TestFailsThenFreezes: a copy answers with errors, and then no more. Both together hold a record up for as long as a
+// server may be silent.
+func TestFailsThenFreezes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const alone = 5 * time.Second
+		defs := definitions.New()
+		defs.Use(single{defs})
+		for _, c := range []definitions.Command{{Owners: []string{"a", "b"}},
+			{Part: &definitions.PartPut{Name: "a", Next: definitions.Part{Lead: "a", Copy: "b"}}}} {
+			if _, err := defs.Do(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began, frozen := time.Now(), false
+		s := &server{id: "a", fs: vfs.NewMem(), defs: defs, metrics: telemetry.New(telemetry.Config{})}
+		signal := counter.NewSignal(began)
+		p, err := New(Config{Self: "a", Definitions: defs, Open: s.open(signal), Copies: 2, Alone: alone,
+			Call: func(ctx context.Context, _, _ string, _ []byte) ([]byte, error) {
+				if time.Since(began) > alone*9/10 {
+					frozen = true
+					<-ctx.Done()
+				}
+				return nil, errkind.New(errkind.Unavailable, "the copy stores nothing")
+			}, Voters: func() []string { return []string{"a", "b"} }, Leads: func() bool { return true }}, signal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &link{t: p.find("a"), server: "b", firm: true}
+		if err := l.store(t.Context(), 0, [][]byte{{1}}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); !frozen || took < alone || took > alone+lastTry {
+			t.Errorf("it was held up for %v", took)
+		}
+		if now := defs.View().Part("a"); now.Copy != "" {
+			t.Errorf("the part has %+v", now)
+		}
+	})
 }
 
 // TestUndecidedCopy: a copy is gone, and the group does not decide that its part goes on without it. Events wait for

@@ -58,7 +58,7 @@ func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
 		if l.dropped(now.Copy) {
 			return nil
 		}
-		done, err := l.give(ctx, now.Epoch, from, data)
+		done, err := l.give(ctx, began, now.Epoch, from, data)
 		if done {
 			return nil
 		}
@@ -78,13 +78,16 @@ func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
 	}
 }
 
-// give gives the server records, or what it lacks of those before; done says that it has all. What it has taken when
-// the time is over is not given again.
-func (l *link) give(ctx context.Context, epoch, from uint64, data [][]byte) (done bool, err error) {
+// lastTry is what an attempt has when those before it have used up the time.
+const lastTry = turnWithin / 4
+
+// give gives the server records, or what it lacks of those before; done says that it has all. All attempts since began
+// have the time together after which it is decided about that server. What it has taken then is not given again.
+func (l *link) give(ctx context.Context, began time.Time, epoch, from uint64, data [][]byte) (done bool, err error) {
 	t := l.t
-	if alone := t.p.cfg.Alone; alone > 0 { // the answer comes soon, or it is to be decided about that server
+	if alone := t.p.cfg.Alone; alone > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(alone, turnWithin))
+		ctx, cancel = context.WithTimeout(ctx, max(max(alone, turnWithin)-t.p.cfg.Clock.Since(began), lastTry))
 		defer cancel()
 	}
 	next, err := t.feed(ctx, l.server, epoch, from, data)
