@@ -35,6 +35,77 @@ func (w *world) goHome(ctx context.Context) {
 	}, "all parts to be at home")
 }
 
+// flow sends events of all parts until stop, which returns what was sent.
+func (w *world) flow(ctx context.Context) (stop func() map[string]int64) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	sent, over := map[string]int64{}, make(chan struct{})
+	for i, part := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			for n := int64(1); ; n++ {
+				select {
+				case <-over:
+					return
+				case <-time.After(2 * time.Millisecond):
+				}
+				if err := w.send(ctx, part, usage.Event{ID: fmt.Sprint(n), Source: fmt.Sprint("s", i), Tenant: part,
+					Product: "bytes", Time: time.Now().UnixNano(), Value: usage.Int(n), HasValue: true}); err != nil {
+					w.t.Error(err)
+					return
+				}
+				mu.Lock()
+				sent[part] += n
+				mu.Unlock()
+			}
+		})
+	}
+	return func() map[string]int64 {
+		close(over)
+		wg.Wait()
+		return sent
+	}
+}
+
+// nobodyDoubts judges that no answer left whoever sent an event in doubt.
+func (w *world) nobodyDoubts() {
+	w.t.Helper()
+	if n := w.unsure.Load(); n != 0 {
+		last := w.doubt.Load()
+		w.t.Errorf("%d requests ended in doubt, the last one with %v, after\n%s", n, last.err, strings.Join(last.told, "\n"))
+	}
+}
+
+// TestOverseenHome: parts that are not at home are given back by the leader of the plane, while events come. Nobody is
+// in doubt, and all are counted once.
+func TestOverseenHome(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, 1, 4*time.Second) // a busy machine keeps nobody silent for so long
+	w.patience = time.Minute
+	polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	stop := w.flow(ctx)
+	home := func() error {
+		for _, part := range []string{"a", "b", "c"} {
+			if now := w.servers["a"].defs.View().Part(part); now.Lead != part {
+				return fmt.Errorf("part %s has %+v", part, now)
+			}
+		}
+		return w.lacks()
+	}
+	for range 2 {
+		for _, part := range []string{"a", "b", "c"} {
+			polltest.NoError(t, time.Minute, func() error {
+				now := w.servers[part].defs.View().Part(part)
+				return askYield(ctx, w.servers[part].parts, part, now, definitions.Part{Lead: now.Copy, Copy: now.Lead})
+			}, "part %s to leave its home", part)
+		}
+		polltest.NoError(t, time.Minute, home, "all parts to be at home")
+	}
+	w.judge(stop())
+	w.nobodyDoubts()
+}
+
 // TestRolled: each server is stopped by plan and started again while events come, and gets its part back. None of the
 // events is answered in a way that leaves its sender in doubt, all are counted once, and who is stopped has given
 // everything up before. The metrics say how far each server is.
@@ -51,28 +122,7 @@ func TestRolled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	sent, stop := map[string]int64{}, make(chan struct{})
-	for i, part := range []string{"a", "b", "c"} {
-		wg.Go(func() {
-			for n := int64(1); ; n++ {
-				select {
-				case <-stop:
-					return
-				case <-time.After(2 * time.Millisecond):
-				}
-				if err := w.send(ctx, part, usage.Event{ID: fmt.Sprint(n), Source: fmt.Sprint("s", i), Tenant: part,
-					Product: "bytes", Time: time.Now().UnixNano(), Value: usage.Int(n), HasValue: true}); err != nil {
-					t.Error(err)
-					return
-				}
-				mu.Lock()
-				sent[part] += n
-				mu.Unlock()
-			}
-		})
-	}
+	stop := w.flow(ctx)
 	for _, id := range []string{"a", "b", "c"} {
 		s := w.servers[id]
 		s.parts.Drain(ctx)
@@ -90,13 +140,9 @@ func TestRolled(t *testing.T) {
 		polltest.Within(t, time.Minute, w.whole, "all parts to be whole after %s was rolled", id)
 		w.goHome(ctx)
 	}
-	close(stop)
-	wg.Wait()
+	sent := stop()
 	w.judge(sent)
-	if n := w.unsure.Load(); n != 0 {
-		last := w.doubt.Load()
-		t.Errorf("%d requests ended in doubt, the last one with %v, after\n%s", n, last.err, strings.Join(last.told, "\n"))
-	}
+	w.nobodyDoubts()
 	// They went on from what they had; one with an empty disk has to load.
 	w.lose("c")
 	w.start("c", vfs.NewMem())

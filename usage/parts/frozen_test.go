@@ -111,6 +111,55 @@ func TestFailsThenFreezes(t *testing.T) {
 	})
 }
 
+// TestStatusWaitsForAppends: a lead is told by the table that another server leads, with an append under way. It says
+// what it has when that has ended.
+func TestStatusWaitsForAppends(t *testing.T) {
+	t.Parallel()
+	w := newWorldOf(t, 1, time.Hour)
+	polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+	w.patience = time.Minute
+	was := w.servers["a"].defs.View().Part("a")
+	former := w.servers[was.Lead]
+	var once sync.Once
+	held, thawed := make(chan struct{}), make(chan struct{})
+	w.freeze(func(_ context.Context, to, method string) {
+		if to == was.Copy && method == MethodFeed {
+			once.Do(func() {
+				close(held)
+				<-thawed
+			})
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sent := make(chan error, 1)
+	go func() { sent <- w.send(ctx, "a", one("a")) }() // ends with ctx
+	<-held
+	if _, err := former.defs.Do(ctx, definitions.Command{At: time.Now(), Part: &definitions.PartPut{Name: "a",
+		Was: was.Epoch, Next: definitions.Part{Lead: was.Copy, Copy: was.Lead}}}); err != nil {
+		t.Fatal(err)
+	}
+	c := former.parts.find("a").Counter
+	polltest.Within(t, time.Minute, func() bool { return !c.Leads() }, "the former lead to know that it is that")
+	ask := func(within time.Duration) error {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		_, err := former.methods[MethodStatus](ctx, pack.Uint(pack.String(nil, "a"), former.defs.View().Part("a").Epoch))
+		return err
+	}
+	if err := ask(50 * time.Millisecond); err == nil {
+		t.Error("a server says what it has while it stores a record")
+	}
+	w.freeze(nil)
+	close(thawed)
+	if err := <-sent; err != nil {
+		t.Error(err)
+	}
+	polltest.NoError(t, time.Minute, func() error { return ask(time.Minute) }, "the former lead to say what it has")
+	polltest.Within(t, time.Minute, w.whole, "all parts to be whole")
+	w.judge(map[string]int64{"a": 1})
+}
+
 // TestUndecidedCopy: a copy is gone, and the group does not decide that its part goes on without it. Events wait for
 // that; who looks after the part, and who asks for its state, does not.
 func TestUndecidedCopy(t *testing.T) {

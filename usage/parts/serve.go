@@ -108,6 +108,8 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	if t.now().Epoch <= epoch && t.Counter.Leads() {
 		t.Counter.Share().Follow(epoch)
+	}
+	if !t.Counter.Leads() { // it may have been told so by the table, too, with an append under way
 		if err := still(ctx, t); err != nil {
 			return nil, err
 		}
