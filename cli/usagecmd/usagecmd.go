@@ -272,13 +272,23 @@ func top(e *command.Env) *cobra.Command {
 
 // nobody says why a list of contributors may be empty.
 func nobody(asked url.Values) string {
-	if asked.Get("by") == "" {
-		return fmt.Sprintf("Nobody used %s within %s: --window month looks further back.", asked.Get("product"),
-			asked.Get("window"))
+	window := asked.Get("window")
+	within := "within " + window
+	if window == "hour" || window == "day" || window == "month" {
+		within = "this " + window
 	}
-	return fmt.Sprintf("Tenant %s used no %s within %s: --tenant names another one of `corbel usage tenants`, and "+
-		"--window month looks further back.", cmp.Or(asked.Get("tenant"), "default"), asked.Get("product"),
-		asked.Get("window"))
+	text, hints := fmt.Sprintf("Nobody used %s %s", asked.Get("product"), within), []string{}
+	if asked.Get("by") != "" {
+		text = fmt.Sprintf("Tenant %s used no %s %s", cmp.Or(asked.Get("tenant"), "default"), asked.Get("product"), within)
+		hints = append(hints, "--tenant names another one of `corbel usage tenants`")
+	}
+	if window != "month" {
+		hints = append(hints, "--window month looks further back")
+	}
+	if len(hints) > 0 {
+		text += ": " + strings.Join(hints, ", and ")
+	}
+	return text + "."
 }
 
 func explain(e *command.Env) *cobra.Command {
