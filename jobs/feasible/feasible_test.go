@@ -10,7 +10,8 @@ func testNode() *jobs.Node {
 	return &jobs.Node{
 		ID: jobs.ID{1, 2, 3}, Name: "web-1", Datacenter: "eu-west-1", Class: "big", Pool: "blue",
 		Attributes: map[string]string{"kernel.name": "linux", "kernel.version": "5.10.3", "cpu.numcores": "16",
-			"os.signals": "SIGHUP, SIGINT,SIGTERM", "nomad.version": "1.6.0-beta.1", "unique.hostname": "web-1.example"},
+			"os.signals": "SIGHUP, SIGINT,SIGTERM", "nomad.version": "1.6.0-beta.1", "unique.hostname": "web-1.example",
+			"driver.java.version": "17.0.15"},
 		Meta: map[string]string{"rack": "r7", "load": "0.75", "empty": ""},
 	}
 }
@@ -33,6 +34,8 @@ func TestNO4(t *testing.T) {
 		{"${attr.none}", "regexp", ".*", false},
 		{"${attr.kernel.version}", "version", ">= 5.4, < 6", true}, {"${attr.kernel.version}", "version", "~> 5.10.0", true},
 		{"${attr.kernel.version}", "version", "> 5.10.3", false}, {"${attr.kernel.name}", "version", "> 1", false},
+		{"${attr.driver.java.version}", "version", ">= 17, < 18", true}, // as docs/jobs-nodes.md says
+		{"${driver.java.version}", "version", ">= 17, < 18", false},
 		{"${attr.nomad.version}", "version", ">= 1.5.0", false}, // a pre-release is not asked for
 		{"${attr.nomad.version}", "semver", ">= 1.5.0", true}, {"${attr.nomad.version}", "semver", ">= 1.6.0", false},
 		{"${attr.nomad.version}", "semver", "> 1.6.0-alpha.9, != 1.6.0", true}, {"${attr.none}", "semver", "> 1.0.0", false},

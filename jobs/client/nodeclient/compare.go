@@ -135,8 +135,14 @@ func (k *compares) begins(cut context.CancelFunc) (whole bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cut = cut
-	whole, k.whole = k.whole, false
-	return whole
+	return k.whole
+}
+
+// hasWhole is after the first frame of such a stream: one that fails before has told nothing.
+func (k *compares) hasWhole() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.whole = false
 }
 
 // keepEnd remembers how an allocation ended that is deleted: it is not to begin again, whatever the servers know.

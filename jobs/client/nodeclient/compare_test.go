@@ -1,6 +1,7 @@
 package nodeclient
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,34 @@ func TestComparesWithServers(t *testing.T) {
 		wait(time.Second)
 		if _, err := c.find(a1); err == nil {
 			t.Error("an allocation that ended begins a second time")
+		}
+	})
+}
+
+// TestWholeIsAskedUntilItComes: a stream that is to tell everything and fails before it told anything is followed by
+// another one that is.
+func TestWholeIsAskedUntilItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		_, stop := run(t, s, "", nil)
+		defer stop()
+		long := job(jobs.Service, mock("t", nil))
+		s.send(3, long, true, noderpc.Alloc{ID: a1})
+		time.Sleep(30 * time.Second)
+		s.mu.Lock()
+		s.refuses = 2
+		s.mu.Unlock()
+		s.tells(noderpc.KnownAlloc{ID: a1, Status: jobs.ClientRunning},
+			noderpc.KnownAlloc{ID: a2, Status: jobs.ClientPending})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		s.send(4, long, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2})
+		s.send(5, long, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2})
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !slices.Equal(s.watches, []uint64{0, 0, 0, 0}) {
+			t.Errorf("streams from %v, want one from the beginning until it came", s.watches)
 		}
 	})
 }

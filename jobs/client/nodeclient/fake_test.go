@@ -28,6 +28,7 @@ type servers struct {
 	index    uint64 // of registrations
 	restored uint64 // of frames
 	watches  []uint64
+	refuses  int                  // so many streams are
 	known    []noderpc.KnownAlloc // by the leader
 	compares bool                 // it is of this release
 	compared int
@@ -105,7 +106,14 @@ func (s *servers) Stream(ctx context.Context, _ string, req []byte) (Stream, err
 	m, err := noderpc.Read[noderpc.Watch](req)
 	s.mu.Lock()
 	s.watches = append(s.watches, m.Since)
+	refused := s.refuses > 0
+	if refused {
+		s.refuses--
+	}
 	s.mu.Unlock()
+	if refused {
+		return nil, errkind.New(errkind.Unavailable, "down")
+	}
 	return stream{ctx, s.frames}, err
 }
 

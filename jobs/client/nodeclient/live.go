@@ -2,6 +2,7 @@ package nodeclient
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -40,8 +41,8 @@ func (c *Client) look(ctx context.Context) *jobs.Node {
 	host := fingerprint.Read("/", &opts)
 	n := &jobs.Node{ID: id.ID, Name: id.Name, Datacenter: id.Datacenter, Class: id.Class, Pool: id.Pool,
 		Attributes: host.Attributes, Meta: merge(id.Meta, c.dynamic), Capacity: host.Capacity,
-		Drivers: map[string]jobs.Driver{}, HostVolumes: map[string]jobs.HostVolume{},
-		Duty: jobs.Duty{MaxAllocs: id.MaxAllocs}}
+		HostVolumes: map[string]jobs.HostVolume{},
+		Duty:        jobs.Duty{MaxAllocs: id.MaxAllocs}}
 	n.Capacity.Networks = append(n.Capacity.Networks, id.AdvertisedHostNetworks...)
 	for name, v := range c.cfg.Volumes {
 		n.HostVolumes[name] = jobs.HostVolume{ReadOnly: v.ReadOnly}
@@ -58,12 +59,14 @@ func (c *Client) look(ctx context.Context) *jobs.Node {
 			n.Attributes[name] = value
 		}
 	}
-	c.drivers(ctx, n)
+	n.Drivers, c.given = c.drivers(ctx)
+	maps.Copy(n.Attributes, c.given)
 	return n
 }
 
-// drivers asks all drivers.
-func (c *Client) drivers(ctx context.Context, n *jobs.Node) {
+// drivers asks all drivers, and returns them with the attributes that they give the node.
+func (c *Client) drivers(ctx context.Context) (found map[string]jobs.Driver, given map[string]string) {
+	found, given = map[string]jobs.Driver{}, map[string]string{}
 	texts := map[string]string{}
 	for name, d := range c.cfg.Drivers {
 		limited, cancel := context.WithTimeout(ctx, callLimit)
@@ -72,18 +75,17 @@ func (c *Client) drivers(ctx context.Context, n *jobs.Node) {
 		if !f.Detected && f.Text == "" {
 			continue
 		}
-		n.Drivers[name] = jobs.Driver{Detected: f.Detected, Healthy: f.Healthy}
+		found[name] = jobs.Driver{Detected: f.Detected, Healthy: f.Healthy}
 		texts[name] = f.Text
-		for key, value := range f.Attributes {
-			n.Attributes[key] = value
-		}
+		maps.Copy(given, f.Attributes)
 	}
 	c.mu.Lock()
 	c.texts = texts
 	c.mu.Unlock()
+	return found, given
 }
 
-// fingerprintAtTimes registers again when drivers come or go.
+// fingerprintAtTimes registers again when drivers come or go, or say something else of themselves.
 func (c *Client) fingerprintAtTimes(ctx context.Context) {
 	if c.cfg.AllocDir == "" {
 		return // a simulated node is what it was told to be
@@ -92,30 +94,11 @@ func (c *Client) fingerprintAtTimes(ctx context.Context) {
 		if c.cfg.Networks != nil {
 			c.cfg.Networks.Tend()
 		}
-		before := c.node.Load()
-		now := &jobs.Node{Attributes: map[string]string{}, Drivers: map[string]jobs.Driver{}}
-		c.drivers(ctx, now)
-		if ctx.Err() != nil || same(before.Drivers, now.Drivers) {
-			continue
-		}
-		c.cfg.Log.Info("the node's drivers changed", "drivers", now.Drivers)
-		c.mu.Lock()
-		c.changedDrivers = now.Drivers
-		c.mu.Unlock()
-		c.registerAgain()
-	}
-}
-
-func same(a, b map[string]jobs.Driver) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, d := range a {
-		if b[name] != d {
-			return false
+		found, given := c.drivers(ctx)
+		if ctx.Err() == nil && c.setDrivers(found, given) {
+			c.cfg.Log.Info("the node's drivers changed", "drivers", found, "attributes", given)
 		}
 	}
-	return true
 }
 
 // live registers and beats.
@@ -181,12 +164,8 @@ func (c *Client) register(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.mu.Lock()
 		current := c.node.Load()
-		node := *current
-		if c.changedDrivers != nil {
-			node.Drivers = c.changedDrivers
-		}
-		m := &noderpc.Register{Key: c.key, Spec: &node, RPCAddr: c.cfg.RPCAddr(), HTTPAddr: c.cfg.HTTPAddr(), TLS: c.cfg.TLS,
-			DriverTexts: c.texts}
+		m := &noderpc.Register{Key: c.key, Spec: current, RPCAddr: c.cfg.RPCAddr(), HTTPAddr: c.cfg.HTTPAddr(),
+			TLS: c.cfg.TLS, DriverTexts: c.texts}
 		c.mu.Unlock()
 		limited, cancel := context.WithTimeout(ctx, callLimit)
 		answer, err := c.cfg.Servers.Call(limited, noderpc.MethodRegister, noderpc.Bytes(m))
@@ -293,7 +272,8 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 	c.mu.Lock()
 	since := c.index
 	c.mu.Unlock()
-	if c.begins(cancel) {
+	whole := c.begins(cancel)
+	if whole {
 		since = 0
 	}
 	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, noderpc.Bytes(&noderpc.Watch{Key: c.key, Since: since,
@@ -321,5 +301,9 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 		}
 		retry.Reset()
 		c.take(c.life, frame, bases)
+		if whole {
+			whole = false
+			c.hasWhole()
+		}
 	}
 }

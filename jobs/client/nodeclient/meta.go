@@ -23,7 +23,9 @@ type facts struct {
 	// node is replaced, never changed: tasks read it while they are made ready. Its Meta is that of now.
 	node atomic.Pointer[jobs.Node]
 
-	changes sync.Mutex // guards dynamic and its file: one change at a time
+	given map[string]string // attributes of node that drivers gave; only who asks them uses it
+
+	changes sync.Mutex // guards dynamic and its file, and what node is changed to: one change at a time
 	// dynamic is the metadata that was set at run time. One that is nil hides that of the configuration.
 	dynamic map[string]*string
 
@@ -180,6 +182,25 @@ func (f *facts) setMeta(set map[string]string, unset []string) (*jobs.Node, erro
 	f.node.Store(&node)
 	f.registerAgain()
 	return &node, nil
+}
+
+// setDrivers has the node registered with other drivers, or other attributes of theirs; false when they are the same.
+func (f *facts) setDrivers(found map[string]jobs.Driver, given map[string]string) bool {
+	f.changes.Lock()
+	defer f.changes.Unlock()
+	node := *f.node.Load()
+	if maps.Equal(node.Drivers, found) && maps.Equal(f.given, given) {
+		return false
+	}
+	node.Drivers, node.Attributes = found, maps.Clone(node.Attributes)
+	for name := range f.given {
+		delete(node.Attributes, name)
+	}
+	maps.Copy(node.Attributes, given)
+	f.given = given
+	f.node.Store(&node)
+	f.registerAgain()
+	return true
 }
 
 // registerAgain has the node registered as it is now.

@@ -1,13 +1,19 @@
 package nodeclient
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"corbel.dev/corbel/jobs/client/driver"
+	"corbel.dev/corbel/jobs/client/driver/mockdriver"
 	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
@@ -99,4 +105,55 @@ func TestMetaBounds(t *testing.T) {
 	if _, err := changed(nil, nil, nil, []string{"${x}"}); !errkind.Is(err, errkind.Invalid) {
 		t.Error(err)
 	}
+}
+
+// changing is a driver that says something else at times.
+type changing struct {
+	mockdriver.Driver
+	now atomic.Pointer[driver.Fingerprint]
+}
+
+// Fingerprint implements driver.Driver.
+func (c *changing) Fingerprint(context.Context) driver.Fingerprint { return *c.now.Load() }
+
+// TestDriversChange: what a driver says of itself later is registered as well, also when it says again what it said
+// first; nothing is where it stays the same.
+func TestDriversChange(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := &changing{}
+		says := func(attributes map[string]string) {
+			d.now.Store(&driver.Fingerprint{Detected: true, Healthy: true, Text: "Healthy", Attributes: attributes})
+		}
+		says(map[string]string{"driver.x": "1"})
+		s := newServers(t)
+		_, stop := run(t, s, dir, func(cfg *Config) {
+			cfg.Drivers = map[string]driver.Driver{"x": d}
+			cfg.Node.Attributes = map[string]string{"rack": "7"}
+		})
+		defer stop()
+		registered := func() string {
+			time.Sleep(lookEvery + time.Second)
+			synctest.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			a := s.register.Spec.Attributes
+			return a["rack"] + " " + a["driver.x"] + " " + a["driver.x.version"]
+		}
+		if got := registered(); got != "7 1 " {
+			t.Errorf("at first %q", got)
+		}
+		says(map[string]string{"driver.x": "1", "driver.x.version": "17"})
+		if got := registered(); got != "7 1 17" {
+			t.Errorf("once it says its version: %q", got)
+		}
+		before := s.count(noderpc.MethodRegister)
+		if registered(); s.count(noderpc.MethodRegister) != before {
+			t.Error("it is registered again, and nothing changed")
+		}
+		says(map[string]string{"driver.x": "1"})
+		if got := registered(); got != "7 1 " {
+			t.Errorf("once it says it no longer: %q", got)
+		}
+	})
 }

@@ -162,12 +162,10 @@ type known struct {
 	least    uint64 // of the registration: what is older is the past
 	framed   bool   // a frame was taken; restored is its Restored
 	restored uint64
-	replaced chan struct{} // capacity 1: see Replaced
-	every    time.Duration // between heartbeats
-	heard    time.Time     // last answer of a server
-	// Drivers as they were found last; changedDrivers is nil when they are those of the host.
-	texts          map[string]string
-	changedDrivers map[string]jobs.Driver
+	replaced chan struct{}     // capacity 1: see Replaced
+	every    time.Duration     // between heartbeats
+	heard    time.Time         // last answer of a server
+	texts    map[string]string // of drivers, as they were found last
 }
 
 // gauges count, and measure the host.
@@ -442,10 +440,10 @@ func (c *Client) remove(id jobs.ID, a *alloc) {
 	if err != nil {
 		c.cfg.Log.Warn("a dead allocation could not be deleted", "alloc", id.String(), "error", err)
 	}
+	c.keepEnd(allocrunner.Says(a.Runner)) // before it is forgotten: a frame that comes between begins it anew
 	c.mu.Lock()
 	delete(c.allocs, id)
 	c.mu.Unlock()
-	c.keepEnd(allocrunner.Says(a.Runner))
 	c.count()
 }
 

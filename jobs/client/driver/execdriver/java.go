@@ -42,23 +42,26 @@ func (v *virtualMachine) look(ctx context.Context, path string) map[string]strin
 	if err != nil {
 		return nil // it is asked again with the next look
 	}
-	v.path, v.as, v.facts = path, info.ModTime(), javaFacts(string(text))
-	return v.facts
+	facts := javaFacts(string(text))
+	if facts == nil {
+		return nil // as above
+	}
+	v.path, v.as, v.facts = path, info.ModTime(), facts
+	return facts
 }
 
-// javaFacts reads the output of `java -version`: its version, its runtime and its machine, a line each.
+// javaFacts reads the output of `java -version`: its version, its runtime and its machine, a line each, after lines
+// about options of the environment or of another kind. It returns nil when none has the version.
 func javaFacts(text string) map[string]string {
-	facts := map[string]string{}
+	var facts map[string]string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		switch _, version, quoted := strings.Cut(line, ` version "`); {
-		case line == "" || strings.HasPrefix(line, "Picked up "): // options of the environment
-		case facts["driver.java.version"] == "":
-			version, _, ended := strings.Cut(version, `"`)
-			if !quoted || !ended {
-				return nil // not the output that we know
+		case line == "" || strings.Contains(line, "Picked up "):
+		case facts == nil:
+			if version, _, ended := strings.Cut(version, `"`); quoted && ended && version != "" {
+				facts = map[string]string{"driver.java.version": version}
 			}
-			facts["driver.java.version"] = version
 		case facts["driver.java.runtime"] == "":
 			facts["driver.java.runtime"] = line
 		case facts["driver.java.vm"] == "":

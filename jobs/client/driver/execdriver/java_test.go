@@ -18,6 +18,9 @@ func TestJavaFacts(t *testing.T) {
 			"OpenJDK Runtime Environment (build 17.0.15+6)", "OpenJDK 64-Bit Server VM (build 17.0.15+6, mixed mode)"},
 		{"Picked up JAVA_TOOL_OPTIONS: -Xmx1g\r\njava version \"1.8.0_292\"\r\nJava(TM) SE Runtime Environment\r\n",
 			"1.8.0_292", "Java(TM) SE Runtime Environment", ""},
+		{"NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx1g\nopenjdk version \"21.0.2\" 2024-01-16\nOpenJDK Runtime Environment\n",
+			"21.0.2", "OpenJDK Runtime Environment", ""},
+		{"OpenJDK 64-Bit Server VM warning: an option was ignored\nopenjdk version \"17.0.1\"\n", "17.0.1", "", ""},
 		{"no such thing", "", "", ""},
 		{"java version \"17", "", "", ""},
 		{"", "", "", ""},
@@ -64,5 +67,23 @@ func TestJavaIsAskedOnce(t *testing.T) {
 	}
 	if got := v.look(t.Context(), filepath.Join(dir, "none")); got != nil {
 		t.Errorf("no java says %v", got)
+	}
+}
+
+// TestJavaIsAskedAgain: what it said is kept only where it was understood.
+func TestJavaIsAskedAgain(t *testing.T) {
+	dir := t.TempDir()
+	path, text := filepath.Join(dir, "java"), filepath.Join(dir, "text")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ncat "+text+" >&2\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var v virtualMachine
+	for _, test := range []struct{ text, want string }{{"not now\n", ""}, {"openjdk version \"17.0.1\"\n", "17.0.1"}} {
+		if err := os.WriteFile(text, []byte(test.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := v.look(t.Context(), path)["driver.java.version"]; got != test.want {
+			t.Errorf("java that says %q has version %q", test.text, got)
+		}
 	}
 }
