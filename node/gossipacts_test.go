@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/node/forward"
+	"corbel.dev/corbel/node/planes/jobs/regions"
 )
 
 // trap listens with a certificate and counts what got through to it: the bytes that a process sends once it trusts
@@ -159,8 +160,10 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 	member.ActFederate: func(t *testing.T, m *testMember, l liar) {
 		addr := net.JoinHostPort("127.0.0.1", l.far.port)
 		polltest.Until(t, func() bool { return m.wan.DatacenterOf(addr) == "dc2" }, "the server to know dc2")
-		_, err := m.wan.Client.Call(t.Context(), addr, forward.MethodHTTP, []byte("a token"))
-		refusedBy(t, "a request to dc2", err)
+		for _, method := range []string{forward.MethodHTTP, regions.MethodName} {
+			_, err := m.wan.Client.Call(t.Context(), addr, method, []byte("a token"))
+			refusedBy(t, "a request to dc2", err)
+		}
 	},
 }
 

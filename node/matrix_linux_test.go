@@ -66,7 +66,7 @@ var methodsFor = map[wire.Roles][]string{
 		"jobs.snapshot.save", "jobs.snapshot.offer", "jobs.snapshot.piece", "jobs.snapshot.restore",
 	},
 	// The pool between datacenters is theirs together.
-	wire.AllServers: {wan.MethodKeys},
+	wire.AllServers: {wan.MethodKeys, "jobs.region", "jobs.region.http"},
 	// The token of each of these is judged by what it is to do; MethodClock and the trust domain tell what every client
 	// may know.
 	wire.Members: {catalogplane.MethodApply, catalogplane.MethodNode, methodResolve, coordinates.MethodUpdate,

@@ -70,6 +70,9 @@ func newServer(p *localAgent) (_ *Server, err error) {
 	if s.wan, err = newWAN(p.Base); err != nil {
 		return nil, err
 	}
+	if s.wan != nil {
+		p.Far = s.wan.Paths
+	}
 	p.take(s, s.raft, s.judge())
 	s.places = coordinates.New(coordinates.Config{Catalog: s.registry, Leads: s.raft.IsLeader,
 		CallLeader: s.callLeader, Grant: p.access.Grant, Log: p.Log, Metrics: p.Metrics})

@@ -323,6 +323,7 @@ func (p *plane) Servers() []nomadrows.Server {
 		Region: "global", Datacenter: "dc1"}, {Name: "b", Address: "127.0.0.1:4648", ID: "b-id", Status: "failed",
 		Region: "global", Datacenter: "dc1"}}
 }
+func (p *plane) Regions() nomadrows.Regions { return nil }
 func (p *plane) Self() nomadrows.Self {
 	return nomadrows.Self{Name: "a", Region: "global", Datacenter: "dc1", Version: "1.6.5", Server: true}
 }

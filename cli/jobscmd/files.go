@@ -16,10 +16,14 @@ func prepared(c *Call, j *jobwire.Job) *jobwire.Job {
 	if c.cfg.Namespace != "" && j.Namespace == nil {
 		j.Namespace = &c.cfg.Namespace
 	}
-	if c.cfg.Region != "" && j.Region == nil {
-		j.Region = &c.cfg.Region
+	region := j.Region // what follows is about that region too, whatever else the command was told
+	if region != nil && *region != "" {
+		c.Client.SetRegion(*region)
 	}
 	j.Canonicalize()
+	if j.Region = region; region == nil && c.cfg.Region != "" {
+		j.Region = &c.cfg.Region
+	}
 	if c.cfg.Namespace == "" {
 		c.cfg.Namespace = jobwire.Get(j.Namespace)
 	}

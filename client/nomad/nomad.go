@@ -233,6 +233,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return nil, &Error{resp.StatusCode, string(text)}
 }
 
+// SetRegion has the requests from now on go to a region. It is not for concurrent use.
+func (c *Client) SetRegion(region string) { c.cfg.Region = region }
+
 // target is the path with what the configuration adds.
 func (c *Client) target(path string, query url.Values) string {
 	q := url.Values{}

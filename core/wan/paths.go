@@ -225,6 +225,21 @@ func (p *Paths) to(dc string, most int) []*Path {
 	return list[:min(len(list), most)]
 }
 
+// All are the paths that there are, by the names of their servers.
+func (p *Paths) All() []*Path {
+	p.mu.Lock()
+	list := make([]*Path, 0, len(p.all))
+	for _, one := range p.all {
+		list = append(list, one)
+	}
+	p.mu.Unlock()
+	slices.SortFunc(list, func(a, b *Path) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.Addr, b.Addr)) })
+	return list
+}
+
+// To is who is at the path's end, as gossip says, and whether a call is worth trying.
+func (o *Path) To() (name, dc string, usable bool) { return o.name, o.dc, o.usable() }
+
 // Knows tells whether any server of dc is known, reachable or not.
 func (p *Paths) Knows(dc string) bool {
 	p.mu.Lock()

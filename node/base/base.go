@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/fault"
@@ -79,6 +80,7 @@ type Network struct {
 	RPC     *rpc.Client
 	Others  *hedge.Servers // any other server
 	Members *rpc.Client    // to members that may be agents, whose certificates show no server's name
+	Far     *wan.Paths     // to the servers of other datacenters; nil without a part in their pool
 }
 
 // New opens what needs no peer: files, logs, sockets. It starts nothing.

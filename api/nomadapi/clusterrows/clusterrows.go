@@ -4,6 +4,7 @@ package clusterrows
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
@@ -183,6 +184,11 @@ func members(q *request) error {
 	for _, s := range q.Cluster.Servers() {
 		list = append(list, memberOf(s))
 	}
+	if others := q.Cluster.Regions(); others != nil {
+		for _, s := range others.Servers() {
+			list = append(list, memberOf(s))
+		}
+	}
 	return q.JSON(struct {
 		ServerName, ServerRegion, ServerDC string
 		Members                            []member
@@ -282,7 +288,14 @@ func peers(q *request) error {
 	return q.JSON(list)
 }
 
-func regions(q *request) error { return q.JSON([]string{q.Cluster.Self().Region}) }
+func regions(q *request) error {
+	list := []string{q.Cluster.Self().Region}
+	if others := q.Cluster.Regions(); others != nil {
+		list = append(list, others.Names()...)
+	}
+	slices.Sort(list)
+	return q.JSON(slices.Compact(list))
+}
 
 func metrics(q *request) error {
 	if q.Metrics == nil {

@@ -3,6 +3,7 @@ package jobrows
 import (
 	"cmp"
 	"net/http"
+	"slices"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
@@ -42,9 +43,13 @@ func answered(q *request, w nomadrows.Written) error {
 
 // readJob reads a body with a job in it, and asks for the right in the job's namespace.
 func readJob(q *request, what nomadrows.Capability) (*registration, error) {
-	body, err := nomadrows.Decode[registration](q)
+	raw, err := q.Body()
 	if err != nil {
 		return nil, err
+	}
+	body, err := jobwire.Decode[registration](raw)
+	if err != nil {
+		return nil, nomadrows.BadRequest("%s", errkind.Text(err))
 	}
 	j := body.Job
 	switch id := q.Args["job"]; {
@@ -60,16 +65,27 @@ func readJob(q *request, what nomadrows.Capability) (*registration, error) {
 		j.Namespace = &name
 	}
 	own := q.Cluster.Self().Region
-	if jobwire.Get(j.Region) == "" {
-		j.Region = &own
+	if region := jobwire.Get(j.Region); j.Multiregion == nil && isElsewhere(q, region) {
+		return nil, &nomadrows.Elsewhere{Region: region, Body: raw}
 	}
 	if err := q.May(*j.Namespace, what); err != nil {
 		return nil, err
 	}
-	if *j.Region != own && *j.Region != "global" {
-		return nil, nomadrows.Failed("No path to region")
-	}
+	j.Region = &own
 	return body, nil
+}
+
+// standardRegion is what clients say for a job that names no region.
+const standardRegion = "global"
+
+// isElsewhere reports whether the region that a job names is another one. That of the query counts before it, and has
+// been obeyed. Clients say "global" for a job that names none: it is another region where there is one of that name.
+func isElsewhere(q *request, region string) bool {
+	if region == "" || region == q.Cluster.Self().Region || q.Query.Value("region") != "" {
+		return false
+	}
+	others := q.Cluster.Regions()
+	return region != standardRegion || others != nil && slices.Contains(others.Names(), region)
 }
 
 // admitted makes a job canonical and judges it: the core's job and the warnings.

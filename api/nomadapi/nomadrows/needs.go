@@ -233,6 +233,7 @@ type Cluster interface {
 	Leader() string // its address, "" when there is none
 	Servers() []Server
 	Self() Self
+	Regions() Regions // the others; nil where this process knows none
 	// Monitor follows the log of another server, a stream of Frames. Closing it, and the end of ctx, end it there too.
 	Monitor(ctx context.Context, s Server, call MonitorCall) (io.ReadCloser, error)
 }

@@ -2,6 +2,7 @@ package nomadrows
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -224,11 +225,20 @@ func (m *Matcher) Serve(c *Core, w http.ResponseWriter, r *http.Request) {
 		if !allows(row.Methods, r.Method) {
 			continue
 		}
+		if region := q.Query.Value("region"); region != "" && !row.here() && region != c.Cluster.Self().Region {
+			q.cross(row, &Elsewhere{Region: region})
+			return
+		}
 		if !row.Own && !row.Stream && c.Cluster.Forward(w, r, r.Method == http.MethodGet && q.Stale()) {
 			return
 		}
 		q.Args = args
-		if err := q.run(row); err != nil {
+		err := q.run(row)
+		var there *Elsewhere
+		switch {
+		case errors.As(err, &there):
+			q.cross(row, there)
+		case err != nil:
 			q.fail(err)
 		}
 		return
@@ -241,10 +251,6 @@ func (m *Matcher) Serve(c *Core, w http.ResponseWriter, r *http.Request) {
 }
 
 func (q *Request) run(row *Row) error {
-	region := q.Query.Value("region")
-	if own := q.Cluster.Self().Region; region != "" && region != own && !row.Own {
-		return Failed("No path to region")
-	}
 	err := q.May(q.Namespace, row.Right)
 	if err != nil && (q.Namespace != AllNamespaces || row.Right.Everywhere()) {
 		return err // lists of all namespaces show what the token may see

@@ -212,15 +212,17 @@ func Server(e *command.Env, cmd *cobra.Command) {
 		if err := c.Get("agent/members", nil, &answer); err != nil {
 			return err
 		}
-		var leader string
-		if err := c.Get("status/leader", nil, &leader); err != nil {
-			leader = "" // the list is worth something without one
-		}
+		leaders := map[string]string{}
 		rows := [][]string{}
 		for _, m := range answer.Members {
-			address := fmt.Sprintf("%s:%d", m.Addr, m.Port)
-			rows = append(rows, []string{m.Name, m.Addr, strconv.Itoa(m.Port), m.Status, strconv.FormatBool(address == leader),
-				m.Tags["build"], m.Tags["dc"], m.Tags["region"]})
+			region, address := m.Tags["region"], fmt.Sprintf("%s:%d", m.Addr, m.Port)
+			if _, asked := leaders[region]; !asked {
+				var leader string
+				_ = c.Get("status/leader", url.Values{"region": {region}}, &leader) // the list is worth something without one
+				leaders[region] = leader
+			}
+			rows = append(rows, []string{m.Name, m.Addr, strconv.Itoa(m.Port), m.Status,
+				strconv.FormatBool(address == leaders[region]), m.Tags["build"], m.Tags["dc"], region})
 		}
 		return c.Table([]string{"Name", "Address", "Port", "Status", "Leader", "Build", "Datacenter", "Region"}, rows,
 			"No servers")

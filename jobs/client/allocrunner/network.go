@@ -108,9 +108,9 @@ func (r ownNetwork) want(load *workload.Workload) *allocnet.Want {
 		w.Ports = append(w.Ports, allocnet.Port{Label: p.Label, HostIP: ip, Host: uint16(p.Value),
 			Inside: uint16(p.Inside())})
 	}
-	for name, value := range map[string]string{"NOMAD_REGION": r.host.Region, "NOMAD_GROUP_NAME": load.Alloc.Group,
-		"NOMAD_NAMESPACE": jobwire.Get(load.Job.Namespace), "NOMAD_JOB_ID": jobwire.Get(load.Job.ID),
-		"NOMAD_ALLOC_ID": w.Alloc} {
+	for name, value := range map[string]string{"NOMAD_REGION": regionOf(load, r.host),
+		"NOMAD_GROUP_NAME": load.Alloc.Group, "NOMAD_NAMESPACE": jobwire.Get(load.Job.Namespace),
+		"NOMAD_JOB_ID": jobwire.Get(load.Job.ID), "NOMAD_ALLOC_ID": w.Alloc} {
 		w.Args[name] = value
 	}
 	if n.CNI != nil {

@@ -150,9 +150,14 @@ func (r *Runner) env(load *workload.Workload, given *jobwire.Task, made *driver.
 		dirs = inside.Inside(dirs)
 	}
 	return taskenv.New(&taskenv.Source{Alloc: load.ID.String(), Name: load.Name(), Index: load.Index,
-		Region: r.host.Region, Node: r.host.Node(), Job: load.Job,
+		Region: regionOf(load, r.host), Node: r.host.Node(), Job: load.Job,
 		Group: load.Group, Task: given, Ports: made.Ports, Inside: ownNetwork{r}.inside(load),
 		Resources: made.Resources, Dirs: dirs, Extra: extra})
+}
+
+// regionOf is what the servers said of the job: an agent is not told itself.
+func regionOf(load *workload.Workload, host *Host) string {
+	return cmp.Or(jobwire.Get(load.Job.Region), host.Region)
 }
 
 // known is a task without what steps make.

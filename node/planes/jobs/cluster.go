@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/jobs"
@@ -70,7 +71,8 @@ func (c cluster) Forward(w http.ResponseWriter, r *http.Request, stale bool) boo
 const passedOn = "X-Corbel-Passed-On"
 
 // forwarded are the headers that mean something to the API.
-var forwarded = []string{"X-Nomad-Token", "X-Consul-Token", "Authorization", "Content-Type", "Accept"}
+var forwarded = []string{"X-Nomad-Token", "X-Consul-Token", "Authorization", "Content-Type", "Accept",
+	nomadrows.Crossed}
 
 // ask sends a request to the leader; while nobody leads it waits as long as a client is held.
 func (c cluster) ask(ctx context.Context, req []byte) (reply []byte, err error) {
@@ -111,7 +113,9 @@ func (c cluster) serve(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	r.Header, r.RequestURI = header, uri
 	w := &kept{header: http.Header{}, code: http.StatusOK}
-	c.p.api.ServeHTTP(w, r)
+	if err := httpx.ServeWhole(c.p.api, w, r); err != nil {
+		return nil, err
+	}
 	b := pack.Uint(nil, uint64(w.code))
 	n := 0
 	for _, values := range w.header {
@@ -179,6 +183,14 @@ const methodMonitor = "jobs.monitor"
 // Monitor implements nomadrows.Cluster.
 func (c cluster) Monitor(ctx context.Context, s nomadrows.Server, call nomadrows.MonitorCall) (io.ReadCloser, error) {
 	return nodecalls.Monitor(ctx, c.p.d.RPC, s.Address, methodMonitor, call)
+}
+
+// Regions implements nomadrows.Cluster.
+func (c cluster) Regions() nomadrows.Regions {
+	if c.p.regions == nil {
+		return nil
+	}
+	return c.p.regions
 }
 
 // Self implements nomadrows.Cluster.

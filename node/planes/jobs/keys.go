@@ -15,7 +15,7 @@ type Keys struct {
 	Enabled bool   `key:"enabled" doc:"servers: place and run jobs; on in dev and under corbel server"`
 	Port    int    `key:"port" def:"4646" doc:"Nomad's HTTP API; -1 is off"`
 	Address string `key:"address" doc:"where that port listens; default 127.0.0.1"`
-	Region  string `key:"region" def:"global" doc:"the region that the API names"`
+	Region  string `key:"region" def:"global" doc:"servers: the region that this cluster is, and that requests of other clusters name"`
 	Issuer  string `key:"oidc_issuer" doc:"URL that workload identities name as their issuer; empty names none"`
 	Workers int    `key:"schedulers" def:"1" doc:"evaluations are decided by so many at once"`
 	Keep    KeepKeys

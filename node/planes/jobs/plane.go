@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/planes/jobs/jobsnaps"
+	"corbel.dev/corbel/node/planes/jobs/regions"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -36,6 +37,7 @@ type Plane struct {
 	port      *port // nil where it is off
 	api       *nomadapi.API
 	snapshots *jobsnaps.Snapshots
+	regions   *regions.Regions // nil without a part in the pool of all datacenters
 	began     time.Time
 	failed    atomic.Pointer[error]
 	ready     atomic.Bool

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/planes/jobs/jobsnaps"
+	"corbel.dev/corbel/node/planes/jobs/regions"
 	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 )
 
@@ -107,6 +108,12 @@ func (p *Plane) openAPI() {
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
 	if p.d.Logs != nil {
 		p.d.HandleStream(wire.Servers, methodMonitor, nodecalls.FollowLog(p.d.Logs))
+	}
+	if p.d.Far != nil {
+		p.regions = regions.New(regions.Config{Region: p.keys.Region, Paths: p.d.Far, Clock: p.d.Clock,
+			Call: p.d.Cfg.Limits.RPCClient, API: p.API})
+		p.d.Handle(wire.AllServers, regions.MethodName, p.regions.Name)
+		p.d.HandleStream(wire.AllServers, regions.MethodHTTP, p.regions.Serve)
 	}
 	i := newIdentities(p, s)
 	p.snapshots = jobsnaps.New(p.d, p.group.raft, p.store)
