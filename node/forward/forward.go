@@ -290,15 +290,15 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 func decodePassedOn(ctx context.Context, p []byte) (*http.Request, error) {
 	r, err := decodeRequest(ctx, p)
 	if err == nil {
-		r.RemoteAddr = cameFrom(r.RemoteAddr, rpc.Caller(ctx), rpc.Peer(ctx))
+		r.RemoteAddr = CameFrom(r.RemoteAddr, rpc.Caller(ctx), rpc.Peer(ctx))
 	}
 	return r, err
 }
 
-// cameFrom is where a request comes from that somebody at an address passes on. A server of this datacenter has seen
+// CameFrom is where a request comes from that somebody at an address passes on. A server of this datacenter has seen
 // its client, or believed another server. One of another datacenter is believed too, but for clients of its own host,
 // which are not of this one. An agent proves nothing of its clients: what it passes on comes from the agent.
-func cameFrom(said string, by *wire.Peer, addr string) string {
+func CameFrom(said string, by *wire.Peer, addr string) string {
 	switch {
 	case by.May(wire.Servers):
 		return said

@@ -175,7 +175,7 @@ func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
 func TestCameFrom(t *testing.T) {
 	const agent = "10.0.0.7:8300"
 	for _, said := range []string{"127.0.0.1:5000", "[::1]:5000", "@", "", "0.0.0.0:0", "10.1.1.1:5000"} {
-		if got := cameFrom(said, nil, agent); got != agent {
+		if got := CameFrom(said, nil, agent); got != agent {
 			t.Errorf("somebody says %q: %s", said, got)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -112,12 +111,7 @@ func decode(ctx context.Context, p []byte) (*http.Request, string, error) {
 	if r.URL, err = url.ParseRequestURI(uri); err != nil {
 		return nil, "", errkind.E(errkind.Invalid, MethodHTTP, err)
 	}
-	r.Header, r.RequestURI, r.RemoteAddr = header, uri, rpc.Peer(ctx)
-	// A client of the other server's own host is none of this one's.
-	if client, err := netip.ParseAddrPort(remote); err == nil && !client.Addr().Unmap().IsLoopback() &&
-		!client.Addr().IsUnspecified() {
-		r.RemoteAddr = remote
-	}
+	r.Header, r.RequestURI, r.RemoteAddr = header, uri, forward.CameFrom(remote, rpc.Caller(ctx), rpc.Peer(ctx))
 	return r, region, nil
 }
 
