@@ -29,6 +29,7 @@ type role struct {
 	tail   uint64             // the offset of the next record; changes with the turn taken, and while the log is opened
 	others map[string]Replica // that have to have a record before it is acknowledged
 	broken chan error         // has what ends the work of now, so that the log is read again
+	anew   atomic.Bool        // the log that is open says that its disk is new
 }
 
 func newRole() role { return role{turn: make(chan struct{}, 1), broken: make(chan error, 1)} }
@@ -159,6 +160,7 @@ func (c Share) Opened() <-chan struct{} {
 func (c Share) detach() {
 	c.role.mu.Lock()
 	c.role.leads.Store(false)
+	c.role.anew.Store(false)
 	c.warm.Store(false)
 	c.role.mu.Unlock()
 	c.cfg.Signal.tell()
@@ -301,6 +303,20 @@ func (c Share) Whole(ctx context.Context) (bool, error) {
 	return len(list) > 0, err
 }
 
+// Anew says that the log is on a new disk, as soon as it is open: the state may still come from elsewhere, for long.
+// False says nothing.
+func (c Share) Anew() bool { return c.role.anew.Load() }
+
+// look notes what a log that was just opened says of its disk. One that is elsewhere says nothing.
+func (c Share) look(ctx context.Context, log eventlog.Log) error {
+	if _, own := log.(beginner); !own {
+		return nil
+	}
+	list, err := log.Committed(ctx, wholeGroup)
+	c.role.anew.Store(err == nil && len(list) == 0)
+	return err
+}
+
 // SetWhole makes it so, durably.
 func (c Share) SetWhole(ctx context.Context) error {
 	is, err := c.Whole(ctx)
@@ -313,6 +329,7 @@ func (c Share) SetWhole(ctx context.Context) error {
 	if log == nil {
 		return errStarting
 	}
+	c.role.anew.Store(false)
 	return log.Commit(ctx, wholeGroup, []eventlog.Position{{}})
 }
 

@@ -55,6 +55,9 @@ func (c *Counter) once(ctx context.Context) (err error) {
 			err = failed
 		}
 	}()
+	if err := c.Share().look(ctx, log); err != nil {
+		return err
+	}
 	snapshots := &saver{c: c, log: log}
 	if err := c.load(ctx, log, snapshots); err != nil {
 		return err

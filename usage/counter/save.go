@@ -177,12 +177,15 @@ func errBehind(b eventlog.Bound, next uint64) error {
 		b.First, next)
 }
 
+// beginner is a log on this server's own disk.
+type beginner interface {
+	BeginAt(ctx context.Context, next []uint64) error
+}
+
 // beginAt has a log that is new, on a new disk, go on behind the state, which came from elsewhere: what was stored
 // after the copy is lost with the disk. False is a log that cannot, or that is none.
 func (c *Counter) beginAt(ctx context.Context, log eventlog.Log, b eventlog.Bound, next uint64) bool {
-	fresh, can := log.(interface {
-		BeginAt(ctx context.Context, next []uint64) error
-	})
+	fresh, can := log.(beginner)
 	if !can || b.Next > 0 {
 		return false
 	}

@@ -51,6 +51,7 @@ type world struct {
 	commands [][]byte
 	servers  map[string]*server
 	cold     map[string]chan struct{} // until it is closed, the counters of a server load
+	far      chan struct{}            // until it is closed, the place of snapshots gives nothing; nil: there is none
 	r        *rand.Rand
 	frozen   func(ctx context.Context, to, method string) // is called before each call; nil: nothing is frozen
 	stuck    chan struct{}                                // until it is closed, the group decides nothing; nil: it decides
@@ -261,8 +262,12 @@ func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
 		}
 		store := counterstate.New(counterstate.Config{Blobs: blobs})
 		folder := embedded.Config{FS: s.fs, Dir: dir + "/log", Partitions: 1, SegmentBytes: 1 << 14}
+		var copies []*counterstate.Store
+		if s.w != nil {
+			copies = s.w.distant(blobs)
+		}
 		c := counter.New(counter.Config{Store: store, Follows: true, Signal: signal, Snapshot: 50 * time.Millisecond,
-			Keep: time.Millisecond, Metrics: s.metrics,
+			Keep: time.Millisecond, Metrics: s.metrics, Copies: copies, CopyEvery: time.Hour,
 			Open: func() (eventlog.Log, error) { return embedded.Open(folder) },
 			Key:  s.key})
 		return Place{Counter: c, Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {

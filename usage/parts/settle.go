@@ -12,6 +12,9 @@ import (
 func (p *Parts) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := barrier(ctx, p)
+		if err == nil {
+			handBack(ctx, p)
+		}
 		if err == nil && p.disown(ctx) {
 			p.settled.Store(true)
 			return
@@ -31,6 +34,32 @@ func barrier(ctx context.Context, p *Parts) error {
 	defer cancel()
 	_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(), Barrier: true})
 	return err
+}
+
+// handBackWithin bounds what is waited for the answer of a copy that is to lead.
+const handBackWithin = time.Second
+
+// handBack gives the parts that the table has this server lead, on a disk that is new, to their copies where these
+// answer: they take events at once, and this server's state may come from far away.
+func handBack(ctx context.Context, p *Parts) {
+	view := p.cfg.Definitions.View()
+	for _, name := range view.Owners {
+		now, t := view.Part(name), p.find(name)
+		if t == nil || now.Lead != p.cfg.Self || now.Copy == "" || !t.Counter.Share().Anew() {
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, handBackWithin)
+		_, err := t.ask(within, now.Copy, now.Epoch)
+		cancel()
+		if err == nil {
+			p.cfg.Log.Warn("usage: this server's disk is new: the copy leads its part", "part", name, "server", now.Copy)
+			err = t.change(ctx, now, now.Copy, "")
+		}
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Log.Info("usage: the copy of a part does not lead it yet", "part", name, "server", now.Copy,
+				"error", err)
+		}
+	}
 }
 
 // disown does it once; false where something is not known yet.

@@ -124,13 +124,17 @@ func (report *WarmReport) lose(ctx context.Context, c *faultrun.Cluster, m *mode
 		return err
 	}
 	report.Starts = append(report.Starts, time.Since(began))
-	meanwhile := m.taken() - before
-	report.Meanwhile += meanwhile
+	report.Meanwhile += m.taken() - before
+	// One whose part others have taken over, with a copy, is ready before it has asked for anything: what it began from
+	// is known when its part has come back.
+	if err := home(ctx, c); err != nil {
+		return err
+	}
 	switch {
 	case bucket.Reads() == reads:
 		return fmt.Errorf("%s began without a copy: nothing was read from the bucket", s.Name)
-	case meanwhile == 0:
-		return fmt.Errorf("no event was taken while %s began", s.Name)
+	case m.taken() == before:
+		return fmt.Errorf("no event was taken until %s had its part again", s.Name)
 	}
 	return nil
 }
