@@ -216,13 +216,36 @@ func sendSeed(ctx context.Context, client *http.Client, url string, seed backend
 	if err != nil {
 		return err
 	}
+	url = strings.TrimRight(url, "/")
+	lost := false // an answer was, so that the backend may have taken the seed
 	for {
-		again, err := sendSeedOnce(ctx, client, strings.TrimRight(url, "/")+"/api/corbel/v1/monitor/init", body, limit)
+		again, err := sendSeedOnce(ctx, client, url+"/api/corbel/v1/monitor/init", body, limit)
+		if lost && errors.Is(err, errSeeded) && logsIn(ctx, client, url, seed, limit) {
+			return nil
+		}
 		if err == nil || !again || !wait || ctx.Err() != nil {
 			return err
 		}
+		lost = true
 		command.Wait(ctx, 250*time.Millisecond)
 	}
+}
+
+// logsIn says whether the backend knows the administrator of a seed.
+func logsIn(ctx context.Context, client *http.Client, url string, seed backendSeed, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/auth", nil)
+	if err != nil {
+		return false
+	}
+	r.SetBasicAuth(seed.Username, seed.Password)
+	resp, err := client.Do(r)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close() // its status is all that is asked for
+	return resp.StatusCode == http.StatusOK
 }
 
 func sendSeedOnce(ctx context.Context, client *http.Client, url string, body []byte, limit time.Duration) (again bool,
