@@ -31,7 +31,7 @@ var Signals = []string{
 	"tenant.requests",
 	"usage.agent.buffer_bytes", "usage.agent.failed", "usage.agent.oldest_ms", "usage.agent.refused",
 	"usage.cache.bytes", "usage.cache.evicted", "usage.cache.hit", "usage.cache.limit",
-	"usage.cache.miss", "usage.counter.apply", "usage.counter.backlog", "usage.counter.oldest_ms", "usage.drain.client",
+	"usage.cache.miss", "usage.counter.apply", "usage.counter.backlog", "usage.counter.oldest_age", "usage.drain.client",
 	"usage.drain.ms", "usage.drain.waiting", "usage.events.refused", "usage.identities.growth",
 	"usage.limits.unjudged_ms", "usage.log.append", "usage.parts.alone", "usage.parts.alone_ms",
 	"usage.parts.unplaced_ms", "usage.sender.clock_ms", "usage.statsd.dropped",

@@ -27,7 +27,7 @@ const (
 
 // usageBacklog finds events that wait to be counted.
 func usageBacklog(v *view) []Finding {
-	oldest := v.one("usage.counter.oldest_ms")
+	oldest := v.one("usage.counter.oldest_age")
 	if oldest == nil || oldest.Now.Value < millisOf(eventsWait) {
 		return nil
 	}

@@ -114,7 +114,9 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 		away: map[string]absence{}, started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
-	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })
+	cfg.Metrics.Declare(telemetry.KindGauge, "usage.counter.oldest_age", "How long, in milliseconds, the oldest batch "+
+		"has waited to be stored and counted.")
+	cfg.Metrics.GaugeFunc("usage.counter.oldest_age", func() float64 { return millis(p.Oldest()) })
 	cfg.Metrics.GaugeFunc("usage.parts.led", func() float64 { led, _ := p.count(); return float64(led) })
 	cfg.Metrics.GaugeFunc("usage.parts.copied", func() float64 { _, copied := p.count(); return float64(copied) })
 	cfg.Metrics.GaugeFunc("usage.parts.alone", func() float64 { return float64(p.alone()) })
