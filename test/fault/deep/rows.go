@@ -104,6 +104,9 @@ var rows = []row{
 	{"usage-warm", "usage plane: one of three servers killed in each cycle and begun from copies in S3, some of them " +
 		"slow, while events come; every estimate against an exact model; time until it was ready", 4, time.Minute, false,
 		usageWarm},
+	{"usage-faults", "usage plane: histories of 60 s on three servers that are killed, frozen and cut off, and whose " +
+		"disks are full, broken, slow or hang, one fault after the other; every estimate against an exact model", 4,
+		100 * time.Second, false, usageFaults},
 	{"usage-roll", "usage plane: three servers stopped in order and started, one by one, under half of the load that " +
 		"they take; every estimate against an exact model; how long batches took", 1, time.Minute, true, usageRoll},
 	{"jobs", "A4, jobs plane: kill -9 and power loss cycles of three servers while jobs are registered, updated, " +
@@ -253,6 +256,19 @@ func usageWarm(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) 
 	r, err := usageruns.RunWarm(ctx, l, usageruns.Warm{Cycles: 8}, seed)
 	return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "events while a server began": r.Meanwhile,
 		"sent again": r.Retries, "duplicates": r.Duplicates, "values judged": r.Judged}, r.Starts}, err
+}
+
+func usageFaults(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := usageruns.RunFaults(ctx, l, usageruns.Faults{Duration: time.Minute}, seed)
+	counts := map[string]int{"histories": 1, "events": r.Events, "sent again": r.Retries, "duplicates": r.Duplicates,
+		"late": r.Late, "voids": r.Voids, "values judged": r.Judged}
+	for kind, n := range r.Faults {
+		counts["faults"] += n
+		if kind == faultrun.FaultPartition || kind == faultrun.FaultOneWay {
+			counts["cuts"] += n
+		}
+	}
+	return done{counts, nil}, err
 }
 
 func usageKafka(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

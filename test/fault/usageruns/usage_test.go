@@ -30,3 +30,14 @@ func TestWarm(t *testing.T) {
 	}
 	t.Logf("%+v", r)
 }
+
+// TestFaults: servers are cut off, and their disks are full, while events come, and every estimate is what an exact
+// model says.
+func TestFaults(t *testing.T) {
+	r, err := RunFaults(t.Context(), lab, Faults{Duration: 8 * time.Second, Kinds: []faultrun.FaultKind{
+		faultrun.FaultPartition, faultrun.FaultFullDisk}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", r)
+}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/s3bucket/s3test"
@@ -82,17 +81,8 @@ func RunWarm(ctx context.Context, l *faultrun.Lab, cfg Warm, seed uint64) (repor
 func (report *WarmReport) warm(ctx context.Context, c *faultrun.Cluster, m *model, group rollout,
 	bucket *s3test.Service, r *rand.Rand,
 ) error {
-	until, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	failed := make([]error, len(group))
-	for i, s := range group {
-		wg.Go(func() { failed[i] = s.run(ctx, until) })
-	}
-	err := report.lose(ctx, c, m, bucket, r)
-	cancel()
-	wg.Wait()
-	if err = errors.Join(append(failed, err)...); err == nil {
+	err := group.beside(ctx, func() error { return report.lose(ctx, c, m, bucket, r) })
+	if err == nil {
 		report.Cycles++
 	}
 	return err
