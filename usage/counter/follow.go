@@ -29,8 +29,10 @@ type role struct {
 	tail   uint64             // the offset of the next record; changes with the turn taken, and while the log is opened
 	others map[string]Replica // that have to have a record before it is acknowledged
 	broken chan error         // has what ends the work of now, so that the log is read again
-	anew   atomic.Bool        // the log that is open says that its disk is new
+	disk   atomic.Int32       // what the log says of its disk while it is open: newDisk, oldDisk
 }
+
+const newDisk, oldDisk = 1, 2
 
 func newRole() role { return role{turn: make(chan struct{}, 1), broken: make(chan error, 1)} }
 
@@ -160,7 +162,7 @@ func (c Share) Opened() <-chan struct{} {
 func (c Share) detach() {
 	c.role.mu.Lock()
 	c.role.leads.Store(false)
-	c.role.anew.Store(false)
+	c.role.disk.Store(0)
 	c.warm.Store(false)
 	c.role.mu.Unlock()
 	c.cfg.Signal.tell()
@@ -303,18 +305,26 @@ func (c Share) Whole(ctx context.Context) (bool, error) {
 	return len(list) > 0, err
 }
 
-// Anew says that the log is on a new disk, as soon as it is open: the state may still come from elsewhere, for long.
-// False says nothing.
-func (c Share) Anew() bool { return c.role.anew.Load() }
+// Anew says whether the log is on a new disk, as soon as it is open: the state may still come from elsewhere, for long.
+func (c Share) Anew() (is, known bool) {
+	disk := c.role.disk.Load()
+	return disk == newDisk, disk != 0
+}
 
-// look notes what a log that was just opened says of its disk. One that is elsewhere says nothing.
+// look notes what a log that was just opened says of its disk. One that is elsewhere has none that could be new.
 func (c Share) look(ctx context.Context, log eventlog.Log) error {
-	if _, own := log.(beginner); !own {
-		return nil
+	disk := int32(oldDisk)
+	if _, own := log.(beginner); own {
+		list, err := log.Committed(ctx, wholeGroup)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			disk = newDisk
+		}
 	}
-	list, err := log.Committed(ctx, wholeGroup)
-	c.role.anew.Store(err == nil && len(list) == 0)
-	return err
+	c.role.disk.Store(disk)
+	return nil
 }
 
 // SetWhole makes it so, durably.
@@ -329,8 +339,11 @@ func (c Share) SetWhole(ctx context.Context) error {
 	if log == nil {
 		return errStarting
 	}
-	c.role.anew.Store(false)
-	return log.Commit(ctx, wholeGroup, []eventlog.Position{{}})
+	err = log.Commit(ctx, wholeGroup, []eventlog.Position{{}})
+	if err == nil {
+		c.role.disk.Store(oldDisk)
+	}
+	return err
 }
 
 // Records reads records from an offset on, up to a limit, about so many bytes at once.

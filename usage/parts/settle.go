@@ -12,10 +12,7 @@ import (
 func (p *Parts) settle(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := barrier(ctx, p)
-		if err == nil {
-			handBack(ctx, p)
-		}
-		if err == nil && p.disown(ctx) {
+		if err == nil && handBack(ctx, p) && p.disown(ctx) {
 			p.settled.Store(true)
 			return
 		}
@@ -40,16 +37,27 @@ func barrier(ctx context.Context, p *Parts) error {
 const handBackWithin = time.Second
 
 // handBack gives the parts that the table has this server lead, on a disk that is new, to their copies where these
-// answer: they take events at once, and this server's state may come from far away.
-func handBack(ctx context.Context, p *Parts) {
-	view := p.cfg.Definitions.View()
+// answer: they take events at once, and this server's state may come from far away. False is where it is not known yet
+// whether a disk is new.
+func handBack(ctx context.Context, p *Parts) bool {
+	view, all := p.cfg.Definitions.View(), true
 	for _, name := range view.Owners {
-		now, t := view.Part(name), p.find(name)
-		if t == nil || now.Lead != p.cfg.Self || now.Copy == "" || !t.Counter.Share().Anew() {
+		now := view.Part(name)
+		if now.Lead != p.cfg.Self || now.Copy == "" {
+			continue
+		}
+		t, err := p.open(name)
+		if err != nil {
+			p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
+			all = false
+			continue
+		}
+		anew, known := t.Counter.Share().Anew()
+		if all = all && known; !anew {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, handBackWithin)
-		_, err := t.ask(within, now.Copy, now.Epoch)
+		_, err = t.ask(within, now.Copy, now.Epoch)
 		cancel()
 		if err == nil {
 			p.cfg.Log.Warn("usage: this server's disk is new: the copy leads its part", "part", name, "server", now.Copy)
@@ -60,6 +68,7 @@ func handBack(ctx context.Context, p *Parts) {
 				"error", err)
 		}
 	}
+	return all
 }
 
 // disown does it once; false where something is not known yet.
