@@ -7,7 +7,8 @@
 //   - A pause of this process (a stalled disk, a stopped machine) is seen by Expire, which is called each Tick: what
 //     it was late by is given to everybody.
 //   - When fewer beats than are due came to this server lately, the cause is likely here or between: the grace grows
-//     with what is missing, to six times as long where half of it is.
+//     with what is missing, to six times as long where half of it is. It shrinks at a quarter of the speed of time:
+//     who was cut off with others, and is heard a little later than they are, is not dead.
 //   - Expire reports at most Most nodes or a twentieth of all in a call, the most silent first. The rest is asked
 //     again.
 //
@@ -44,6 +45,8 @@ type Beats struct {
 	came  [slots]int
 	slot  int64
 
+	began   jobs.Time     // Expire was called first
+	more    time.Duration // beyond the grace, for what was missing lately
 	wasDeaf bool
 }
 
@@ -141,11 +144,16 @@ func patience(heard float64) float64 {
 // Expire returns nodes that are silent, the longest first. They are still watched: Forget them once they are marked.
 func (b *Beats) Expire(now jobs.Time) []jobs.ID {
 	if b.asked > 0 {
-		if over := now.Sub(b.asked) - Tick; over > late {
+		passed := now.Sub(b.asked)
+		if over := passed - Tick; over > late {
 			for id, last := range b.last {
 				b.last[id] = last.Add(over)
 			}
+			passed = Tick
 		}
+		b.more -= passed / 4
+	} else {
+		b.began = now
 	}
 	b.asked = now
 	was, heard := b.wasDeaf, b.heard(now)
@@ -155,7 +163,11 @@ func (b *Beats) Expire(now jobs.Time) []jobs.ID {
 			b.last[id] = now
 		}
 	}
-	limit := b.Every() + time.Duration((1+patience(heard))*float64(b.cfg.Grace))
+	more := time.Duration(patience(heard) * float64(b.cfg.Grace))
+	if b.more = max(b.more, 0); now.Sub(b.began) > slots*time.Second { // before, little has come because it is early
+		b.more = max(b.more, more)
+	}
+	limit := b.Every() + b.cfg.Grace + max(b.more, more)
 	var silent []jobs.ID
 	for id, last := range b.last {
 		if now.Sub(last) > limit {

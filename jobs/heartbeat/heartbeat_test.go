@@ -116,3 +116,30 @@ func TestSlowFleet(t *testing.T) {
 		t.Error("a dead node of a slow fleet was not noticed")
 	}
 }
+
+// TestLastToComeBack: most of a fleet is cut off for 3 s. A few are heard only when all others have been heard for a
+// while: they lost one attempt more. One that died in the cut is noticed all the same.
+func TestLastToComeBack(t *testing.T) {
+	const cut, late = 3 * time.Second, 8 * time.Second
+	f := newFleet(3300)
+	if silent := f.run(30*time.Second, false); len(silent) > 0 {
+		t.Fatalf("%d of a healthy fleet are silent", len(silent))
+	}
+	away := func(from, to int, is bool) {
+		for i := from; i < to; i++ {
+			f.dead[id(i)] = is
+		}
+	}
+	away(0, 3000, true)
+	silent := f.run(cut, false)
+	away(10, 3000, false)
+	silent = append(silent, f.run(late, false)...)
+	away(1, 10, false)
+	silent = append(silent, f.run(10*time.Second, false)...)
+	if slices.ContainsFunc(silent, func(one jobs.ID) bool { return one != id(0) }) {
+		t.Errorf("%d nodes are silent that came back within %v", len(silent), cut+late)
+	}
+	if silent = append(silent, f.run(20*time.Second, false)...); !slices.Equal(silent, []jobs.ID{id(0)}) {
+		t.Errorf("%v are silent, want the one that died", silent)
+	}
+}
