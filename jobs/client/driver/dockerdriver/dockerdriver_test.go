@@ -206,6 +206,9 @@ func TestContainer(t *testing.T) {
 		!strings.Contains(binds, task.Dirs.Shared+":/alloc") {
 		t.Error(binds)
 	}
+	first := r.(*running) // its agent ends, and the next one goes on
+	first.end()
+	first.copied.Wait()
 	again, err := d.Recover(t.Context(), task, r.State())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +225,7 @@ func TestContainer(t *testing.T) {
 	if err := again.Stop(t.Context(), "SIGTERM", 10*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	e, err := r.Wait(t.Context())
+	e, err := again.Wait(t.Context())
 	if err != nil || e.Code != 137 || e.Signal != 9 || !e.OOM {
 		t.Error(e, err)
 	}
