@@ -51,7 +51,7 @@ type world struct {
 	commands [][]byte
 	servers  map[string]*server
 	cold     map[string]chan struct{} // until it is closed, the counters of a server load
-	far      chan struct{}            // until it is closed, the place of snapshots gives nothing; nil: there is none
+	far      atomic.Pointer[farAway]  // where snapshots are; nil: nowhere but at the servers
 	r        *rand.Rand
 	frozen   func(ctx context.Context, to, method string) // is called before each call; nil: nothing is frozen
 	stuck    chan struct{}                                // until it is closed, the group decides nothing; nil: it decides

@@ -25,14 +25,13 @@ func (f farAway) List(ctx context.Context, prefix string) ([]string, error) {
 	}
 }
 
-// distant are the places that have copies of snapshots.
+// distant are the places that have copies of snapshots. Who calls it may hold locks.
 func (w *world) distant(blobs counterstate.Blobs) []*counterstate.Store {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.far == nil {
+	far := w.far.Load()
+	if far == nil {
 		return nil
 	}
-	return []*counterstate.Store{counterstate.New(counterstate.Config{Blobs: farAway{blobs, w.far}})}
+	return []*counterstate.Store{counterstate.New(counterstate.Config{Blobs: farAway{blobs, far.until}})}
 }
 
 // TestNewDiskHandsBack: a server comes back at once, so that it is taken for gone by nobody, with a new disk, and what
@@ -47,9 +46,8 @@ func TestNewDiskHandsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.lose("a")
-	w.mu.Lock()
-	w.far = make(chan struct{})
-	w.mu.Unlock()
+	far := &farAway{until: make(chan struct{})}
+	w.far.Store(far)
 	w.start("a", vfs.NewMem())
 	w.patience = time.Minute
 	next := one("a")
@@ -60,7 +58,7 @@ func TestNewDiskHandsBack(t *testing.T) {
 	if lead := w.servers["b"].parts.Lead("a"); lead == "a" {
 		t.Error("the server with a new disk leads its part, and has no state")
 	}
-	close(w.far)
+	close(far.until)
 	polltest.Within(t, time.Minute, w.whole, "all parts to be whole when the state has come")
 	w.judge(map[string]int64{"a": 2})
 }
