@@ -18,8 +18,10 @@ import (
 const (
 	productsEvery   = 10 * time.Second
 	productsTimeout = 5 * time.Second
-	// askedAgain is the least pause between questions about a name that servers do not know.
-	askedAgain = time.Second
+	// askedAgain is the least pause between questions about a name that servers do not know; mostMissing bounds the names
+	// that are asked for without such a pause.
+	askedAgain  = time.Second
+	mostMissing = 16
 )
 
 // products are the definitions as servers have them, or had them when one last answered. They are kept in a file, so
@@ -27,14 +29,19 @@ const (
 type products struct {
 	d    *plane.Doors
 	file string
+	tell func(ctx context.Context) ([]byte, error) // asks a server for all of them
 	now  atomic.Pointer[map[string]*usage.Product] // nil while none are known
 
-	mu    sync.Mutex // one question at a time; guards asked
-	asked time.Time  // when servers last answered
+	mu      sync.Mutex      // one question at a time; guards what follows
+	asked   time.Time       // when servers last answered
+	missing map[string]bool // names that they did not know, in the answers of the last askedAgain
 }
 
 func newProducts(d *plane.Doors, file string) *products {
-	p := &products{d: d, file: file}
+	p := &products{d: d, file: file, missing: map[string]bool{}}
+	p.tell = func(ctx context.Context) ([]byte, error) {
+		return d.Others.Ask(ctx, relay.MethodProducts, pack.String(nil, d.Tokens.Own()))
+	}
 	if b, err := vfs.ReadFile(d.FS, file); err == nil {
 		if err := p.take(b); err != nil {
 			d.Log.Warn("usage: the products in a file are asked for again", "file", file, "error", err)
@@ -72,7 +79,7 @@ func (p *products) get(ctx context.Context, name string) (*usage.Product, error)
 	if found, ok := p.known(name); ok {
 		return found, nil
 	}
-	if err := p.ask(ctx, askedAgain); err != nil {
+	if err := p.askFor(ctx, name); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "usage: no server tells whether there is a product "+name+
 			": send the events again", err)
 	}
@@ -83,16 +90,35 @@ func (p *products) get(ctx context.Context, name string) (*usage.Product, error)
 		"%.100q is not defined: PUT /v1/usage/products/%.100s", name, name))
 }
 
-// ask has a server tell all definitions, unless one did so within age.
-func (p *products) ask(ctx context.Context, age time.Duration) error {
+// askFor has a server tell all definitions, unless one did so a moment ago and did not know the name. An answer from
+// before the name was asked for says nothing: it may have been defined since.
+func (p *products) askFor(ctx context.Context, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.asked.IsZero() && p.d.Clock.Since(p.asked) < age {
+	if p.d.Clock.Since(p.asked) >= askedAgain {
+		clear(p.missing)
+	}
+	if p.missing[name] || len(p.missing) >= mostMissing {
 		return nil
 	}
+	err := p.askLocked(ctx)
+	if _, ok := p.known(name); err == nil && !ok {
+		p.missing[name] = true
+	}
+	return err
+}
+
+// ask has a server tell all definitions.
+func (p *products) ask(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.askLocked(ctx)
+}
+
+func (p *products) askLocked(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, productsTimeout)
 	defer cancel()
-	reply, err := p.d.Others.Ask(ctx, relay.MethodProducts, pack.String(nil, p.d.Tokens.Own()))
+	reply, err := p.tell(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,7 +145,7 @@ func same(a, b map[string]*usage.Product) bool {
 // run asks now and then.
 func (p *products) run(ctx context.Context) error {
 	for {
-		if err := p.ask(ctx, 0); err != nil && ctx.Err() == nil {
+		if err := p.ask(ctx); err != nil && ctx.Err() == nil {
 			p.d.Log.Debug("usage: no server tells the products", "error", err)
 		}
 		t := p.d.Clock.NewTimer(productsEvery)
