@@ -147,6 +147,15 @@ func (p *Parts) open(name string) (*part, error) {
 	return made, nil
 }
 
+// opened is open; nil is one that cannot be opened, which is told.
+func opened(p *Parts, name string) *part {
+	t, err := p.open(name)
+	if err != nil {
+		p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
+	}
+	return t
+}
+
 func (p *Parts) find(name string) *part {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,9 +295,7 @@ func (p *Parts) Run(ctx context.Context) error {
 		since = lonely(p, gauge, since)
 		for _, name := range p.Names() { // after a restart, what the table says
 			if now := p.cfg.Definitions.View().Part(name); now.Lead == p.cfg.Self || now.Copy == p.cfg.Self {
-				if _, err := p.open(name); err != nil {
-					p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
-				}
+				opened(p, name)
 			}
 		}
 		changed := p.cfg.Definitions.Changed()

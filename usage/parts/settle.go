@@ -46,9 +46,8 @@ func handBack(ctx context.Context, p *Parts) bool {
 		if now.Lead != p.cfg.Self || now.Copy == "" {
 			continue
 		}
-		t, err := p.open(name)
-		if err != nil {
-			p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
+		t := opened(p, name)
+		if t == nil {
 			all = false
 			continue
 		}
@@ -57,7 +56,7 @@ func handBack(ctx context.Context, p *Parts) bool {
 			continue
 		}
 		within, cancel := context.WithTimeout(ctx, handBackWithin)
-		_, err = t.ask(within, now.Copy, now.Epoch)
+		_, err := t.ask(within, now.Copy, now.Epoch)
 		cancel()
 		if err == nil {
 			p.cfg.Log.Warn("usage: this server's disk is new: the copy leads its part", "part", name, "server", now.Copy)
@@ -81,9 +80,8 @@ func (p *Parts) disown(ctx context.Context) bool {
 		if now.Copy != p.cfg.Self {
 			continue
 		}
-		t, err := p.open(name)
-		if err != nil {
-			p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
+		t := opened(p, name)
+		if t == nil {
 			all = false
 			continue
 		}
