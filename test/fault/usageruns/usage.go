@@ -120,14 +120,21 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Usage, seed uint64) (report R
 }
 
 // cycle loads, kills one server or all at a random instant, restarts, and has every sender end what it has begun.
-func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, senders []*sender, report *Report) error {
-	var group sync.WaitGroup
-	failed := make([]error, len(senders))
-	until, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for i, s := range senders {
-		group.Go(func() { failed[i] = s.run(ctx, until) })
+func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, senders rollout, report *Report) error {
+	var took time.Duration
+	err := senders.beside(ctx, func() (err error) {
+		took, err = crash(ctx, c, cfg, r, report)
+		return err
+	})
+	if err == nil {
+		report.Cycles++
+		report.Starts = append(report.Starts, took)
 	}
+	return err
+}
+
+// crash kills and restarts, and returns how long it took until all served again.
+func crash(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, report *Report) (time.Duration, error) {
 	_ = spawn.Sleep(ctx, cfg.Load/8+time.Duration(r.Int64N(int64(cfg.Load-cfg.Load/8))))
 	victims := c.Servers
 	if len(c.Servers) > 1 && r.IntN(4) > 0 {
@@ -146,9 +153,7 @@ func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, se
 	}
 	for _, s := range victims {
 		if err := s.Crash(r, &lost); err != nil {
-			cancel()
-			group.Wait()
-			return err
+			return 0, err
 		}
 	}
 	if len(victims) < len(c.Servers) {
@@ -163,14 +168,7 @@ func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, se
 		err = errors.Join(err, cfg.Brokers.Start(broker), cfg.Brokers.Wait(ctx, broker))
 		report.Brokers++
 	}
-	took := time.Since(began)
-	cancel()
-	group.Wait()
-	if err = errors.Join(append(failed, err)...); err == nil {
-		report.Cycles++
-		report.Starts = append(report.Starts, took)
-	}
-	return err
+	return time.Since(began), err
 }
 
 var products = map[string]string{
