@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestTally(t *testing.T) {
@@ -80,6 +81,33 @@ func TestHung(t *testing.T) {
 		}
 		if name != "no dump" && (!strings.Contains(printed, "p/a_test.go:7") || strings.Count(printed, "\n") > 80) {
 			t.Errorf("%s: printed\n%s", name, printed)
+		}
+	}
+}
+
+// A test that runs for long is named while it runs: after five minutes, and after ten, and not for waiting for others.
+func TestRunning(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	tally := newTally(&runner{})
+	for _, e := range []event{
+		{Action: "run", Test: "Outer"}, {Action: "run", Test: "Outer/inner"},
+		{Action: "run", Test: "Waits"}, {Action: "pause", Test: "Waits"},
+		{Action: "run", Test: "Ends"}, {Action: "pass", Test: "Ends"},
+	} {
+		e.Package, e.Time = "p", begin
+		tally.add(e)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  []string
+	}{
+		{4 * time.Minute, nil},
+		{5 * time.Minute, []string{"p Outer/inner has run for 5m0s"}},
+		{6 * time.Minute, nil},
+		{10 * time.Minute, []string{"p Outer/inner has run for 10m0s"}},
+	} {
+		if got := tally.running(begin.Add(step.after)); !slices.Equal(got, step.want) {
+			t.Errorf("after %s: %q; want %q", step.after, got, step.want)
 		}
 	}
 }

@@ -45,23 +45,44 @@ func newTally(r *runner) *tally {
 // keepLines bounds the output kept of one test.
 const keepLines = 400
 
+// look is how often read looks for tests that have run for long.
+const look = 10 * time.Second
+
+// read takes events until the reader ends, and names the tests that run for long meanwhile.
 func (t *tally) read(from io.Reader) error {
-	lines := bufio.NewReader(from)
+	lines := make(chan []byte)
+	var readErr error // of the goroutine, until it has closed lines
+	go func() {
+		defer close(lines)
+		r := bufio.NewReader(from)
+		for readErr == nil {
+			var line []byte
+			if line, readErr = r.ReadBytes('\n'); len(line) > 0 {
+				lines <- line
+			}
+		}
+	}()
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
 	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				if readErr == io.EOF {
+					return nil
+				}
+				return readErr
+			}
 			var e event
 			if json.Unmarshal(line, &e) == nil {
 				t.add(e)
 			} else {
 				fmt.Printf("    %s", line)
 			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
+		case now := <-ticker.C:
+			for _, line := range t.running(now) {
+				fmt.Printf("    .... %s\n", line)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,9 +24,10 @@ const detectorBroke = "ThreadSanitizer: CHECK failed"
 
 // pkgRun is what happens in one package's test process.
 type pkgRun struct {
-	began map[string]time.Time // tests that have not ended
-	last  time.Time            // of its newest event
-	dump  []string             // from the line on that begins a dump of goroutines
+	began map[string]time.Time     // tests that run
+	due   map[string]time.Duration // how long a test has to run to be named again
+	last  time.Time                // of its newest event
+	dump  []string                 // from the line on that begins a dump of goroutines
 }
 
 // follow notes which tests run, and keeps the dump apart from what the tests print.
@@ -35,14 +37,14 @@ func (t *tally) follow(e event) {
 	}
 	p := t.runs[e.Package]
 	if p == nil {
-		p = &pkgRun{began: map[string]time.Time{}}
+		p = &pkgRun{began: map[string]time.Time{}, due: map[string]time.Duration{}}
 		t.runs[e.Package] = p
 	}
 	p.last = e.Time
 	switch e.Action {
-	case "run":
+	case "run", "cont":
 		p.began[e.Test] = e.Time
-	case "pass", "fail", "skip":
+	case "pass", "fail", "skip", "pause": // one that is paused waits for others
 		delete(p.began, e.Test)
 	case "output":
 		if (len(p.dump) > 0 || beginsDump(e.Output)) && len(p.dump) < dumpLines {
@@ -54,6 +56,26 @@ func (t *tally) follow(e event) {
 func beginsDump(line string) bool {
 	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") ||
 		strings.HasPrefix(line, "SIGQUIT: ")
+}
+
+// long is when a test that has not ended is named for the first time, long before its package's time limit: for the
+// second time after twice that, and so on.
+const long = 5 * time.Minute
+
+// running names the tests that have run for long by now and were not named for that yet.
+func (t *tally) running(now time.Time) (lines []string) {
+	for pkg, p := range t.runs {
+		for test, began := range p.began {
+			due := cmp.Or(p.due[test], long)
+			if t.parents[pkg+" "+test] || now.Sub(began) < due {
+				continue
+			}
+			p.due[test] = 2 * due
+			lines = append(lines, fmt.Sprintf("%s %s has run for %s", short(pkg), test, now.Sub(began).Round(time.Second)))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // hung fails each test of a package that had begun and did not end, and reports whether there was one.
