@@ -58,7 +58,7 @@ func TestComparesWithServers(t *testing.T) {
 		}
 		ended := s.update(a1)
 		s.tells(running(a1), running(a2))
-		wait(2 * time.Minute)
+		wait(3 * time.Minute) // what differed before makes the second look wait for its minute
 		if u := s.update(a1); !ended.Order.Before(u.Order) || u.Status != jobs.ClientComplete ||
 			u.FinishedAt != ended.FinishedAt {
 			t.Errorf("an allocation that ended and was deleted: %+v, was %+v", u, ended)
