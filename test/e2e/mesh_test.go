@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/test/fetch"
 )
 
@@ -82,9 +83,16 @@ func evidenceOfACell(t *testing.T, r *meshRig) {
 	v.see(".grid", "acknowledged")
 	r.service("api-2", "api", "2", backend(t, "two"), nil)
 	v.see(".heat rect[role=button] title", "changes, ")
-	v.run(chromedp.Focus(".heat rect[role=button]"))
-	v.keys(kb.Enter)
-	v.see("section .grid", "-sidecar-proxy") // on a slow machine each proxy has a cell of its own
+	// Of each resource a proxy tells of the newest change: what an older cell counted may be gone on a slow machine.
+	polltest.Until(t, func() bool {
+		rows, err := evaluate[string](v, "document.querySelector('section .grid')?.textContent ?? ''")
+		if err == nil && strings.Contains(rows, "-sidecar-proxy") {
+			return true
+		}
+		v.run(chromedp.Focus(".heat rect[role=button]:last-of-type"))
+		v.keys(kb.Enter)
+		return false
+	}, "a proxy behind the newest cell")
 	v.axe("the evidence of a cell")
 	v.mu.Lock()
 	defer v.mu.Unlock()

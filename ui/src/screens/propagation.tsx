@@ -83,14 +83,18 @@ const columns = 60;
 /** past are the changes between two looks, since the page was opened; told are the totals of the last look. */
 const past: Column[] = [];
 let told: number[] | undefined;
+/** ends are the bounds in ms of the buckets that a row had so far: they do not end where a doubling does. */
+const ends: [number, number][] = [];
 
 function look(stages: Stage[], at: number): void {
   const sums = new Array<number>(rows).fill(0);
   for (const s of stages) {
     if (s.stage !== "applied") continue; // from the write to the proxy's answer
-    for (const [low, , n] of s.buckets) {
+    for (const [low, high, n] of s.buckets) {
       const row = Math.min(rows - 1, Math.max(0, Math.round(Math.log2(Math.max(low, 1) / 1000))));
       sums[row] = (sums[row] ?? 0) + n;
+      const [from, to] = ends[row] ?? [Infinity, 0];
+      ends[row] = [Math.min(from, low / 1000), Math.max(to, (high + 1) / 1000)]; // both are whole µs
     }
   }
   const before = told ?? sums;
@@ -108,8 +112,8 @@ interface Cell {
   row: number;
 }
 
-const low = (row: number): number => (row === 0 ? 0 : 2 ** (row - 0.5)); // ms
-const high = (row: number): number => (row === rows - 1 ? 0 : 2 ** (row + 0.5)); // ms; 0 is no bound
+const low = (row: number): number => (row === 0 ? 0 : (ends[row]?.[0] ?? 0)); // ms
+const high = (row: number): number => (row === rows - 1 ? 0 : (ends[row]?.[1] ?? 0)); // ms; 0 is no bound
 
 /** cell is what was counted between two looks; what a proxy answered is counted a moment later. */
 const cell = (x: number, row: number): Cell => ({ from: (past[x - 1]?.at ?? (past[x]?.at ?? 0) - 60_000) - 1000, to: past[x]?.at ?? 0, row });
