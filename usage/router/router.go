@@ -50,6 +50,8 @@ type Config struct {
 	// Await waits for a moment where this server is about to take a part's events; nil does not.
 	Await func(ctx context.Context, part string)
 	Call  func(ctx context.Context, part, method string, req []byte) ([]byte, error)
+	// News returns once this server has all definitions that there were when it was called; nil takes it that it has.
+	News func(ctx context.Context) error
 	// Senders watches what comes; nil watches nothing.
 	Senders *senders.Watch
 	Clock   clock.Clock
@@ -85,6 +87,9 @@ func New(cfg Config) *Router {
 	}
 	if cfg.Await == nil {
 		cfg.Await = func(context.Context, string) {}
+	}
+	if cfg.News == nil {
+		cfg.News = func(context.Context) error { return nil }
 	}
 	if cfg.Senders == nil {
 		cfg.Senders = senders.New(1)
@@ -133,6 +138,11 @@ type part struct {
 func (r *Router) Take(ctx context.Context, b *Batch) (Answer, error) {
 	var out Answer
 	r.begin(ctx, len(b.Items))
+	if r.lacks(b) {
+		if err := r.cfg.News(ctx); err != nil {
+			return out, err
+		}
+	}
 	parts, err := r.sort(b, &out)
 	if err != nil {
 		return out, err
@@ -194,6 +204,22 @@ func (r *Router) begin(ctx context.Context, events int) {
 			return
 		}
 	}
+}
+
+// lacks reports whether this server does not know a product of a batch: then it may only be behind the others.
+func (r *Router) lacks(b *Batch) bool {
+	products, last := r.cfg.Definitions.View().Products, ""
+	for i := range b.Items {
+		item := &b.Items[i]
+		if item.Err != nil || item.Product == last {
+			continue
+		}
+		if _, ok := products.Get(item.Product); !ok {
+			return true
+		}
+		last = item.Product
+	}
+	return false
 }
 
 // sort makes the records of a batch, by owner, and rejects what is wrong.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -76,6 +77,47 @@ func TestBegins(t *testing.T) {
 			t.Errorf("%+v %v", got, err)
 		}
 	})
+}
+
+// TestBehind: a product that this server does not know is asked for before its events are rejected; where it cannot be
+// told whether there is one, nothing is stored and the sender tries again.
+func TestBehind(t *testing.T) {
+	stores, events := 0, 2
+	r := newRouter(t, func(context.Context, []byte) ([]byte, error) {
+		stores++
+		return pack.Bytes(pack.Uint(nil, 7), bytes.Repeat([]byte{byte(dedup.New)}, events)), nil
+	})
+	asked := 0
+	var nobody error
+	seats := &usage.Product{Name: "seats", Kind: usage.Sum}
+	if err := seats.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	r.cfg.News = func(ctx context.Context) error {
+		if asked++; nobody != nil {
+			return nobody
+		}
+		_, err := r.cfg.Definitions.Do(ctx, definitions.Command{Put: seats})
+		return err
+	}
+	batch := oneEvent("1")
+	batch.Items = append(batch.Items, oneEvent("2").Items[0])
+	if _, err := r.Take(t.Context(), batch); err != nil || asked != 0 {
+		t.Fatalf("a product that is known: %v after %d questions", err, asked)
+	}
+	batch.Items[1].Product = "seats"
+	nobody, stores = errkind.New(errkind.Unavailable, "nobody leads"), 0
+	if _, err := r.Take(t.Context(), batch); !errkind.Is(err, errkind.Unavailable) || stores != 0 {
+		t.Errorf("nobody tells whether there is such a product: %v, %d stored", err, stores)
+	}
+	nobody = nil
+	if out, err := r.Take(t.Context(), batch); err != nil || len(out.Rejected) != 0 || stores != 1 {
+		t.Errorf("a product that others know: %+v %v, %d stored", out, err, stores)
+	}
+	batch.Items[1].Product, events = "chairs", 1
+	if out, err := r.Take(t.Context(), batch); err != nil || len(out.Rejected) != 1 || asked != 3 {
+		t.Errorf("a product that nobody knows: %+v %v after %d questions", out, err, asked)
+	}
 }
 
 // stored is what the lead of a part answers that has counted a record with one event.

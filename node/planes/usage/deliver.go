@@ -90,6 +90,9 @@ func (p *Plane) tellProducts(ctx context.Context, req []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if err := p.news.Get(ctx); err != nil { // the agent takes what is missing for what nobody knows
+		return nil, err
+	}
 	view := p.Definitions.View()
 	if view.Index == 0 {
 		return nil, errkind.New(errkind.Unavailable, "usage: this server has no definitions yet")

@@ -42,6 +42,38 @@ func newWriter(g *raftgroup.Group, defs *definitions.Definitions) *raftgroup.Wri
 // Propose implements definitions.Proposer. It returns once this server has the command too.
 func (p *Plane) Propose(ctx context.Context, cmd []byte) (any, error) { return p.writer.Do(ctx, cmd) }
 
+// MethodIndex is the RPC by which a server asks the leader of the plane which view has all that was decided.
+const MethodIndex = "usage.index"
+
+// index answers at the leader.
+func (p *Plane) index(ctx context.Context, _ []byte) ([]byte, error) {
+	if err := p.raft.VerifyLeader(ctx); err != nil {
+		return nil, err
+	}
+	return pack.Uint(nil, p.Definitions.View().Index), nil
+}
+
+// leadersIndex asks the leader, which may be this server. One of an older release tells nothing: then this server goes
+// by what it knows.
+func (p *Plane) leadersIndex(ctx context.Context) (index uint64, err error) {
+	err = p.raft.Hold(ctx, func() error {
+		var reply []byte
+		var err error
+		if p.raft.IsLeader() {
+			reply, err = p.index(ctx, nil)
+		} else if reply, err = p.raft.AtLeader(ctx, MethodIndex, nil); errkind.Is(err, errkind.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r := pack.Read(reply)
+		index = r.Uint()
+		return r.Err()
+	})
+	return index, err
+}
+
 // key waits for the key of all hashes.
 func (p *Plane) key(ctx context.Context) (usage.Key, error) {
 	for {

@@ -20,6 +20,7 @@ func (p *Plane) handle() {
 	type rpc = func(context.Context, []byte) ([]byte, error)
 	all := p.Parts.Methods()
 	all[MethodPropose] = p.writer.Serve
+	all[MethodIndex] = p.index
 	all[methodRoles] = p.peers.serve
 	refused := newRefusals(p)
 	all[methodRefused], all[methodRejected] = refused.serve, refused.serveList

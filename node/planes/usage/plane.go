@@ -42,6 +42,7 @@ type Plane struct {
 	zone        window.Zone // of tenants that have none
 	Definitions *definitions.Definitions
 	Parts       *parts.Parts
+	news        *definitions.News
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
 	misses      *misses.Misses
@@ -75,8 +76,9 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err := p.openParts(counts); err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
+	p.news = definitions.NewNews(p.Definitions, p.leadersIndex)
 	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Await: p.Parts.Await,
-		Call: p.callPart, Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
+		Call: p.callPart, News: p.news.Get, Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
 	p.misses = misses.New(misses.Config{Fetch: p.Parts.Keys, Lane: p.storage.budget.Lane("misses"), Clock: d.Clock,
 		Log: d.Log, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
