@@ -19,10 +19,10 @@ type follower struct {
 	at     int  // in cell.followers; guarded by cell.mu
 	gone   bool // it is not, or not any more; guarded by cell.mu
 
-	mu   sync.Mutex // held while set and denied are called
-	next uint64     // the turn that it waits for
-	has  position   // of what it was given before the others were told
-	over bool
+	mu    sync.Mutex // held while set and denied are called
+	next  uint64     // the turn that it waits for
+	ahead *version   // that it was given before the others were told, until it is given another one
+	over  bool
 }
 
 // tokenUse is what follows with one token.
@@ -153,13 +153,20 @@ func (f *follower) give(v *version) bool {
 	if f.over || v.turn < f.next || v.Generation == 0 {
 		return false
 	}
-	if f.next = v.turn + 1; v.Generation == f.has.generation && v.Index <= f.has.index {
-		return false // it has just this
+	f.next = v.turn + 1
+	had, value := f.ahead, v.Value
+	if had != nil && v.Generation == had.Generation {
+		if v.Index <= had.Index {
+			return false // it has just this
+		}
+		if saysTheSame(&had.Value, &value) { // to the others it is news
+			value.Since = had.Index
+		}
 	}
-	if v.ahead {
-		f.has = position{v.Generation, v.Index}
+	if f.ahead = nil; v.ahead {
+		f.ahead = v
 	}
-	f.set(v.Value)
+	f.set(value)
 	return true
 }
 

@@ -543,3 +543,22 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTheSameAfterWhatWasAhead: who was given a value before the others, and then one that says the same, is told that
+// it still holds, and not as if it were news.
+func TestTheSameAfterWhatWasAhead(t *testing.T) {
+	value := func(turn, index uint64, body string, ahead bool) *version {
+		return &version{feed.Value{Generation: 1, Index: index, Body: []byte(body)}, turn, ahead}
+	}
+	var got []string
+	f := &follower{set: func(v feed.Value) {
+		got = append(got, fmt.Sprint(v.Index, " ", string(v.Body), " since ", v.Since))
+	}}
+	for _, v := range []*version{value(1, 5, "b", true), value(2, 5, "b", false), value(3, 7, "b", false),
+		value(4, 8, "a", false), value(5, 9, "b", false)} {
+		f.give(v)
+	}
+	if want := []string{"5 b since 0", "7 b since 5", "8 a since 0", "9 b since 0"}; !slices.Equal(got, want) {
+		t.Errorf("told %q; want %q", got, want)
+	}
+}
