@@ -89,6 +89,15 @@ func (p *Group) VerifyLeader(ctx context.Context) error {
 	return ErrForming
 }
 
+// Leads returns nil when this server surely leads the group, and its state has all that was acknowledged before: within
+// its lease at once, else after a round to a quorum.
+func Leads(ctx context.Context, p *Group) error {
+	if p.LeaseHeld() {
+		return nil
+	}
+	return p.VerifyLeader(ctx)
+}
+
 // LeaseHeld implements registry.Proposer.
 func (p *Group) LeaseHeld() bool { g := p.Raft.Load(); return g != nil && g.LeaseHeld() }
 

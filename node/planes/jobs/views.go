@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/jobs/jobstore"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/jobs/state"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // views implements nomadrows.Views.
@@ -27,8 +28,8 @@ var tables = map[nomadrows.Table]jobstore.Table{nomadrows.Jobs: jobstore.Jobs, n
 
 // View implements nomadrows.Views.
 func (w views) View(ctx context.Context, stale bool) (nomadrows.View, error) {
-	if raft := w.p.group.raft; !stale && !raft.LeaseHeld() {
-		if err := raft.VerifyLeader(ctx); err != nil {
+	if !stale {
+		if err := raftgroup.Leads(ctx, w.p.group.raft); err != nil {
 			return nil, err
 		}
 	}

@@ -47,7 +47,7 @@ const MethodIndex = "usage.index"
 
 // index answers at the leader.
 func (p *Plane) index(ctx context.Context, _ []byte) ([]byte, error) {
-	if err := p.raft.VerifyLeader(ctx); err != nil {
+	if err := raftgroup.Leads(ctx, p.raft); err != nil {
 		return nil, err
 	}
 	return pack.Uint(nil, p.Definitions.View().Index), nil
