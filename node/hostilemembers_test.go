@@ -155,10 +155,11 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 			"%s to see it left", m.Cfg.Node.Name)
 	}
 	for range 3 {
-		leader, _ := leaderOf(t, servers)
-		if err := leader.raft.Raft.Load().TransferLeadership(t.Context(), ""); err != nil {
-			t.Fatal(err)
-		}
+		var leader *testMember
+		polltest.NoError(t, polltest.Deadline, func() error {
+			leader, _ = leaderOf(t, servers) // which may have changed by itself before it is asked
+			return leader.raft.Raft.Load().TransferLeadership(t.Context(), "")
+		}, "leadership to be handed over")
 		polltest.Until(t, func() bool { return !leader.raft.LeaseHeld() }, "the leader to have handed over")
 		leaderOf(t, servers)
 		<-time.After(time.Second) // the new leader looks at what its pool says
