@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -103,10 +104,11 @@ const measuring = `(() => {
 	const body = document.querySelector('.body')
 	let last = 0, jump = 0
 	const frame = at => {
+		if (m.end) return // nothing scrolls from here on, however late the last frame is
 		if (last > 0) m.frames.push(at - last)
 		last = at
 		if (at - jump > 100) { jump = at; body.scrollTop = (body.scrollTop + 14000) % (body.scrollHeight - 1000) }
-		if (!m.end) requestAnimationFrame(frame)
+		requestAnimationFrame(frame)
 	}
 	requestAnimationFrame(frame)
 	return 0
@@ -181,11 +183,17 @@ func (v *viewer) resumes(d *viewedDev) time.Duration {
 	v.t.Helper()
 	place := v.number("(() => { const b = document.querySelector('.body'); " +
 		"return b.scrollTop = Math.floor(b.scrollHeight / 56) * 28 })()")
-	polltest.Until(v.t, func() bool { // the rows of that place are there, not those from before the scroll
-		there, err := evaluate[bool](v, fmt.Sprintf(`document.querySelector('.age').textContent.startsWith('as of') &&
-			[...document.querySelectorAll('.space > .row')].some(r => Math.abs(r.getAttribute('aria-rowindex') -
-				%f / 28) < 10)`, place))
-		return err == nil && there
+	polltest.NoError(v.t, polltest.Deadline, func() error { // the rows of that place, not those from before the scroll
+		is, err := evaluate[string](v, fmt.Sprintf(`(() => {
+			const age = document.querySelector('.age').textContent, b = document.querySelector('.body')
+			const rows = [...document.querySelectorAll('.space > .row')].map(r => Number(r.getAttribute('aria-rowindex')))
+			return age.startsWith('as of') && rows.some(n => Math.abs(n - %f / 28) < 10) ? '' :
+				age + ', scrolled to ' + b.scrollTop + ', rows from ' + rows[0] + ' to ' + rows.at(-1)
+		})()`, place))
+		if err == nil && is != "" {
+			err = errors.New(is)
+		}
+		return err
 	}, "the rows in the middle")
 	d.end(syscall.SIGKILL)
 	v.see(".age", "stale: as of")
