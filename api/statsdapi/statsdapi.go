@@ -4,6 +4,7 @@
 // What comes within a flush is added up before it is stored: amounts of one product, tenant and tags are one event, and
 // so is a member of a set however often it came. A datagram has no answer, so what cannot be taken is counted
 // (usage.statsd.dropped) and nothing else; what was handed on is sent until it is stored, under a producer's sequence.
+// What comes before it is known which products there are waits in the sockets' buffers.
 //
 // Bounds: MaxEntries wait to be stored; beyond, new ones are dropped. Run owns all goroutines.
 package statsdapi
@@ -36,6 +37,7 @@ const (
 	flushEvery  = 200 * time.Millisecond
 	batchEvents = 5000
 	readBuffer  = 8 << 20 // of a socket, as far as the machine allows
+	readyLimit  = 10 * time.Second
 )
 
 // Config of a Door.
@@ -47,10 +49,13 @@ type Config struct {
 	// Producer is this server's name as a producer.
 	Producer string
 	Kind     func(product string) (usage.Kind, bool)
-	Take     func(ctx context.Context, b *router.Batch) (router.Answer, error)
-	Clock    clock.Clock
-	Log      *slog.Logger
-	Metrics  *telemetry.Registry
+	// Ready returns once Kind knows the products that there are; an error has it asked again. After readyLimit datagrams
+	// are taken all the same: what is not known then is rejected, and counted. nil takes it that Kind knows.
+	Ready   func(ctx context.Context) error
+	Take    func(ctx context.Context, b *router.Batch) (router.Answer, error)
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
 }
 
 // Door takes datagrams. Make one with Open.
@@ -119,6 +124,7 @@ func (d *Door) Addr() net.Addr {
 // Run takes datagrams until ctx ends; what has been taken by then is stored.
 func (d *Door) Run(ctx context.Context) error {
 	d.epoch = uint64(d.cfg.Clock.Now().UnixNano())
+	d.await(ctx)
 	var parts life.Group
 	parts.Add("store", d.store)
 	for _, c := range d.conns {
@@ -129,6 +135,31 @@ func (d *Door) Run(ctx context.Context) error {
 		})
 	}
 	return parts.Run(ctx)
+}
+
+// await waits until it is known which products there are, for readyLimit at most.
+func (d *Door) await(ctx context.Context) {
+	if d.cfg.Ready == nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for {
+		err := d.cfg.Ready(within)
+		if err == nil {
+			return
+		}
+		t := d.cfg.Clock.NewTimer(flushEvery)
+		select {
+		case <-within.Done():
+			t.Stop()
+			if ctx.Err() == nil {
+				d.cfg.Log.Warn("usage: metrics are taken before it is known which products there are", "error", err)
+			}
+			return
+		case <-t.C:
+		}
+	}
 }
 
 func (d *Door) read(ctx context.Context, c net.PacketConn) error {

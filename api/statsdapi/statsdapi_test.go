@@ -8,7 +8,10 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/polltest"
@@ -84,6 +87,61 @@ func TestDoor(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestWaitsForProducts: what comes while it is not known yet which products there are is counted all the same.
+func TestWaitsForProducts(t *testing.T) {
+	k := &taken{sum: map[string]string{}, refused: true}
+	var known atomic.Bool
+	d, err := Open(Config{Address: "127.0.0.1:0", Producer: "test", Take: k.take, Clock: clock.Real{},
+		Log:  slog.New(slog.DiscardHandler),
+		Kind: func(string) (usage.Kind, bool) { return usage.Sum, known.Load() },
+		Ready: func() func(context.Context) error {
+			asked := 0
+			return func(context.Context) error {
+				if asked++; asked == 1 {
+					return errors.New("nobody leads")
+				}
+				known.Store(true)
+				return nil
+			}
+		}()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("udp", d.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("calls:7|c|#tenant:acme")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	polltest.Until(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.sum["acme/calls"] == "7;"
+	}, "7 calls")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWaitEnds: where nobody tells the products, datagrams are taken, and rejected, after a while.
+func TestWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &Door{cfg: Config{Clock: clock.Real{}, Log: slog.New(slog.DiscardHandler),
+			Ready: func(context.Context) error { return errors.New("nobody leads") }}}
+		begin := time.Now()
+		d.await(t.Context())
+		if took := time.Since(begin); took != readyLimit {
+			t.Errorf("it waited for %s", took)
+		}
+	})
 }
 
 // TestFloodLeavesRoom: what one tenant sends between two batches leaves room to the others.

@@ -116,8 +116,8 @@ func (p *Plane) openStatsd() (err error) {
 		return found.Kind, true
 	}
 	p.statsd, err = statsdapi.Open(statsdapi.Config{Address: s.Address, Socket: s.Socket, Tenant: s.Tenant,
-		Producer: "statsd/" + p.d.ID, Kind: kind, Take: p.Router.Take, Clock: p.d.Clock, Log: p.d.Log,
-		Metrics: p.d.Metrics})
+		Producer: "statsd/" + p.d.ID, Kind: kind, Ready: p.news.Get, Take: p.Router.Take, Clock: p.d.Clock,
+		Log: p.d.Log, Metrics: p.d.Metrics})
 	if err != nil {
 		return fmt.Errorf("usage.dogstatsd: %w", err)
 	}

@@ -82,7 +82,7 @@ func (p *Plane) openStatsd(s Statsd) (err error) {
 		return p.relay.Take(ctx, b)
 	}
 	p.statsd, err = statsdapi.Open(statsdapi.Config{Address: s.Address, Socket: s.Socket, Tenant: s.Tenant, Kind: kind,
-		Take: take, Clock: p.d.Clock, Log: p.d.Log, Metrics: p.d.Metrics})
+		Ready: p.products.begin, Take: take, Clock: p.d.Clock, Log: p.d.Log, Metrics: p.d.Metrics})
 	if err != nil {
 		return fmt.Errorf("usage.dogstatsd: %w", err)
 	}

@@ -108,6 +108,14 @@ func (p *products) askFor(ctx context.Context, name string) error {
 	return err
 }
 
+// begin asks servers what there is; where none tells, what the file had is what is known.
+func (p *products) begin(ctx context.Context) error {
+	if err := p.ask(ctx); err != nil && p.now.Load() == nil {
+		return err
+	}
+	return nil
+}
+
 // ask has a server tell all definitions.
 func (p *products) ask(ctx context.Context) error {
 	p.mu.Lock()

@@ -3,6 +3,7 @@ package usageagentplane
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -59,5 +60,31 @@ func TestDefinedAMomentAgo(t *testing.T) {
 	fake.Advance(askedAgain)
 	if _, err := p.get(t.Context(), "seats"); err != nil {
 		t.Errorf("a product that was defined since: %v", err)
+	}
+}
+
+// TestBegin: metrics of an agent that starts wait for servers only where no file says what there was.
+func TestBegin(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("/d", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := &plane.Doors{Base: &base.Base{}}
+	d.FS, d.Clock, d.Log = fs, clock.NewFake(time.Unix(1e9, 0)), slog.New(slog.DiscardHandler)
+	away := errors.New("no server answers")
+	reply, err := json.Marshal([]*usage.Product{{Name: "calls", Kind: usage.Sum}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, answer := range []error{away, nil, away} {
+		p := newProducts(d, "/d/products")
+		p.tell = func(context.Context) ([]byte, error) { return reply, answer }
+		_, known := p.known("calls")
+		if err := p.begin(t.Context()); (err == nil) != (answer == nil || known) {
+			t.Errorf("start %d: %v", i, err)
+		}
+		if _, ok := p.known("calls"); ok != (i > 0) {
+			t.Errorf("start %d: the product is known: %v", i, ok)
+		}
 	}
 }
