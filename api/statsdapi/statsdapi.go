@@ -144,19 +144,23 @@ func (d *Door) await(ctx context.Context) {
 	}
 	within, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
+	if err := d.insist(within, d.cfg.Ready); err != nil && ctx.Err() == nil {
+		d.cfg.Log.Warn("usage: metrics are taken before it is known which products there are", "error", err)
+	}
+}
+
+// insist calls f until it succeeds; when ctx ends it returns f's last error.
+func (d *Door) insist(ctx context.Context, f func(context.Context) error) error {
 	for {
-		err := d.cfg.Ready(within)
+		err := f(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		t := d.cfg.Clock.NewTimer(flushEvery)
 		select {
-		case <-within.Done():
+		case <-ctx.Done():
 			t.Stop()
-			if ctx.Err() == nil {
-				d.cfg.Log.Warn("usage: metrics are taken before it is known which products there are", "error", err)
-			}
-			return
+			return err
 		case <-t.C:
 		}
 	}
@@ -278,26 +282,20 @@ func (d *Door) flush(ctx context.Context) {
 
 // send sends a batch until it is stored or ctx ends.
 func (d *Door) send(ctx context.Context, b *router.Batch) {
-	for {
-		answer, err := d.cfg.Take(ctx, b)
-		if err == nil {
-			d.accepted.Add(uint64(answer.Accepted))
-			d.rejected.Add(uint64(len(answer.Rejected)))
-			if len(answer.Rejected) > 0 {
-				d.cfg.Log.Debug("usage: metrics were rejected", "count", len(answer.Rejected),
-					"first", answer.Rejected[0].Error)
-			}
-			return
-		}
-		t := d.cfg.Clock.NewTimer(flushEvery)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			d.dropped.Add(uint64(len(b.Items)))
-			d.cfg.Log.Warn("usage: metrics were lost at the end of the process", "events", len(b.Items),
-				"error", strings.TrimSpace(err.Error()))
-			return
-		case <-t.C:
-		}
+	var answer router.Answer
+	err := d.insist(ctx, func(ctx context.Context) (err error) {
+		answer, err = d.cfg.Take(ctx, b)
+		return err
+	})
+	if err != nil {
+		d.dropped.Add(uint64(len(b.Items)))
+		d.cfg.Log.Warn("usage: metrics were lost at the end of the process", "events", len(b.Items),
+			"error", strings.TrimSpace(err.Error()))
+		return
+	}
+	d.accepted.Add(uint64(answer.Accepted))
+	d.rejected.Add(uint64(len(answer.Rejected)))
+	if len(answer.Rejected) > 0 {
+		d.cfg.Log.Debug("usage: metrics were rejected", "count", len(answer.Rejected), "first", answer.Rejected[0].Error)
 	}
 }

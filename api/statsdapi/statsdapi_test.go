@@ -93,19 +93,17 @@ func TestDoor(t *testing.T) {
 func TestWaitsForProducts(t *testing.T) {
 	k := &taken{sum: map[string]string{}, refused: true}
 	var known atomic.Bool
+	asked := 0
 	d, err := Open(Config{Address: "127.0.0.1:0", Producer: "test", Take: k.take, Clock: clock.Real{},
 		Log:  slog.New(slog.DiscardHandler),
 		Kind: func(string) (usage.Kind, bool) { return usage.Sum, known.Load() },
-		Ready: func() func(context.Context) error {
-			asked := 0
-			return func(context.Context) error {
-				if asked++; asked == 1 {
-					return errors.New("nobody leads")
-				}
-				known.Store(true)
-				return nil
+		Ready: func(context.Context) error {
+			if asked++; asked == 1 {
+				return errors.New("nobody leads")
 			}
-		}()})
+			known.Store(true)
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

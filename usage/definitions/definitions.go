@@ -174,6 +174,21 @@ func (d *Definitions) Changed() <-chan struct{} {
 	return d.changed
 }
 
+// Await waits for a view that is so. It returns ctx's error when that ends first.
+func (d *Definitions) Await(ctx context.Context, so func(*View) bool) error {
+	for {
+		changed := d.Changed()
+		if so(d.View()) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Do replicates a command, and returns when this server shows it.
 func (d *Definitions) Do(ctx context.Context, c Command) (any, error) {
 	text, err := json.Marshal(&c)

@@ -50,17 +50,10 @@ func (n *News) learn(ctx context.Context) error {
 	if err != nil {
 		return behind(err)
 	}
-	for {
-		changed := n.defs.Changed()
-		if n.defs.View().Index >= index {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return behind(ctx.Err())
-		}
+	if err := n.defs.Await(ctx, func(v *View) bool { return v.Index >= index }); err != nil {
+		return behind(err)
 	}
+	return nil
 }
 
 func behind(err error) error {

@@ -178,32 +178,17 @@ const (
 
 // begin waits, after a start, until it is known what is counted and by whom.
 func (r *Router) begin(ctx context.Context, events int) {
-	known := func() bool {
-		view := r.cfg.Definitions.View()
-		return view.Key != nil && len(view.Owners) > 0
-	}
-	if known() {
+	known := func(v *definitions.View) bool { return v.Key != nil && len(v.Owners) > 0 }
+	if known(r.cfg.Definitions.View()) {
 		return
 	}
 	defer r.early.Add(int64(-events))
 	if r.early.Add(int64(events)) > beginMost {
 		return
 	}
-	limit := r.cfg.Clock.NewTimer(beginLimit)
-	defer limit.Stop()
-	for {
-		changed := r.cfg.Definitions.Changed()
-		if known() {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, beginLimit)
+	defer cancel()
+	_ = r.cfg.Definitions.Await(ctx, known) // who takes the events says what is still missing
 }
 
 // lacks reports whether this server does not know a product of a batch: then it may only be behind the others.

@@ -76,17 +76,14 @@ func (p *Plane) leadersIndex(ctx context.Context) (index uint64, err error) {
 
 // key waits for the key of all hashes.
 func (p *Plane) key(ctx context.Context) (usage.Key, error) {
-	for {
-		changed := p.Definitions.Changed()
-		if key, err := p.Definitions.View().HashKey(); err == nil {
-			return key, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return usage.Key{}, definitions.ErrNotBegun
-		}
+	err := p.Definitions.Await(ctx, func(v *definitions.View) bool {
+		_, err := v.HashKey()
+		return err == nil
+	})
+	if err != nil {
+		return usage.Key{}, definitions.ErrNotBegun
 	}
+	return p.Definitions.View().HashKey()
 }
 
 // begin has the first leader make the key and the built-in products.
